@@ -1,0 +1,11 @@
+# Warnings are errors on our own code. Libraries come in as system headers and are left alone.
+add_library(fs_warnings INTERFACE)
+target_compile_options(fs_warnings INTERFACE -Wall -Wextra -Wconversion -Wshadow -Wnon-virtual-dtor -Werror)
+
+# One rounding an operation, on every machine: a fused multiply-add is written where it is wanted.
+add_compile_options(-ffp-contract=off)
+
+if(FS_SANITIZE)
+  add_compile_options(-fsanitize=${FS_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=${FS_SANITIZE})
+endif()

@@ -1,0 +1,71 @@
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "base/types.h"
+#include "engine/tap.h"
+#include "model/config.h"
+#include "model/weights.h"
+
+namespace fs::engine {
+
+/// Keys and values of one timeline, on the backend's device. Only the backend that made it can read it.
+class KvCache {
+ public:
+  virtual ~KvCache() = default;
+};
+
+/// For which rows of a forward call the head runs.
+enum class LogitRows { none, last, all };
+
+/// One forward call: tokens at consecutive positions, on top of what the cache holds before them.
+struct Pass {
+  std::span<const TokenId> tokens;  ///< [rows], rows ≥ 1, each < vocab_size
+  std::size_t first_position = 0;   ///< the cache holds exactly the positions before this one
+  std::uint64_t run = 0;            ///< tag for the taps
+  LogitRows logit_rows = LogitRows::last;
+  std::span<float> logits;  ///< out: [0 | 1 | rows, vocab_size], as logit_rows says
+  TapObserver* taps = nullptr;
+};
+
+/// Hands `values` [rows, heads, width] to the pass's observer if it wants them. Rows are the last ones of the
+/// pass.
+inline void deliver(const Pass& pass, TapPoint point, std::size_t layer, std::size_t heads, std::size_t width,
+                    std::span<float> values) {
+  if (pass.taps == nullptr || !pass.taps->wants(point, layer)) return;
+  const std::size_t rows = values.size() / (heads * width);
+  const std::size_t first = pass.first_position + pass.tokens.size() - rows;
+  pass.taps->observe({point, layer, pass.run, first, rows, heads, width, values});
+}
+
+/// A model on a device: immutable, shared by any number of sessions, used by one thread at a time. A backend
+/// is chosen once, in make_backend; nothing else asks which device it is on.
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  virtual std::string_view name() const = 0;
+  virtual const model::Config& config() const = 0;
+  /// A cache for at most `context` positions. Memory is taken as positions are filled.
+  virtual std::unique_ptr<KvCache> make_cache(std::size_t context) const = 0;
+  /// Tokens that one forward call should take at most: bounds scratch memory, and a Ctrl-C waits for no more
+  /// than this.
+  virtual std::size_t preferred_chunk() const = 0;
+  /// Runs the pass and stores keys and values of its positions, replacing any that stood there.
+  virtual void forward(KvCache& cache, const Pass& pass) const = 0;
+};
+
+/// The choices behind --backend and --threads.
+struct BackendOptions {
+  std::string_view name = "auto";  ///< auto | reference
+  std::size_t threads = 0;         ///< 0: as many as there are processors
+};
+
+/// Throws Error(usage) for an unknown name.
+std::unique_ptr<Backend> make_backend(const BackendOptions& options, const model::Config& config,
+                                      model::Weights weights);
+
+}  // namespace fs::engine

@@ -1,0 +1,17 @@
+#include "base/error.h"
+#include "base/thread_pool.h"
+#include "engine/backend.h"
+#include "reference/backend.h"
+
+namespace fs::engine {
+
+std::unique_ptr<Backend> make_backend(const BackendOptions& options, const model::Config& config,
+                                      model::Weights weights) {
+  const std::size_t threads = options.threads == 0 ? available_processors() : options.threads;
+  if (options.name == "auto" || options.name == "reference") {
+    return reference::make_backend(config, std::move(weights), threads);
+  }
+  fail(ExitCode::usage, "--backend {}: unknown; this build has: auto, reference", options.name);
+}
+
+}  // namespace fs::engine

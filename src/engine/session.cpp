@@ -1,0 +1,81 @@
+#include "engine/session.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+
+namespace fs::engine {
+namespace {
+
+void check_finite(std::span<const float> logits, std::size_t position) {
+  const auto bad =
+      std::find_if(logits.begin(), logits.end(), [](float value) { return !std::isfinite(value); });
+  if (bad == logits.end()) return;
+  fail(ExitCode::failed, "position {}: the logit of token {} is {}; weights or activations are not finite",
+       position, bad - logits.begin(), *bad);
+}
+
+}  // namespace
+
+void check_context(std::size_t context, const model::Config& config) {
+  if (context == 0 || context > config.max_positions) {
+    fail(ExitCode::usage, "a context of {} tokens: this model takes 1 to {}", context, config.max_positions);
+  }
+}
+
+Session::Session(const Backend& backend, std::size_t context) : backend_(backend), context_(context) {
+  check_context(context, backend.config());
+  cache_ = backend.make_cache(context);
+}
+
+std::span<const float> Session::forward(std::span<const TokenId> tokens, const ForwardOptions& options) {
+  const std::size_t vocab_size = backend_.config().vocab_size;
+  if (tokens.empty()) fail(ExitCode::usage, "no tokens to run: the prompt is empty");
+  if (tokens.size() > context_ - position()) {
+    fail(ExitCode::usage,
+         "the context is full: {} tokens after {} do not fit into {}; raise --ctx or shorten the prompt",
+         tokens.size(), position(), context_);
+  }
+  for (const TokenId token : tokens) {
+    if (token >= vocab_size) fail(ExitCode::usage, "token id {}: this model has {} ids", token, vocab_size);
+  }
+
+  const std::size_t chunk = options.chunk == 0 ? backend_.preferred_chunk() : options.chunk;
+  for (std::size_t done = 0; done < tokens.size();) {
+    if (options.progress) options.progress("prefill", done, tokens.size());
+    const std::size_t rows = std::min(chunk, tokens.size() - done);
+    Pass pass;
+    pass.tokens = tokens.subspan(done, rows);
+    pass.first_position = position();
+    pass.run = runs_++;
+    pass.taps = options.taps;
+    pass.logit_rows = options.on_logits              ? LogitRows::all
+                      : done + rows == tokens.size() ? LogitRows::last
+                                                     : LogitRows::none;
+    const std::size_t head_rows =
+        pass.logit_rows == LogitRows::all ? rows : pass.logit_rows == LogitRows::last;
+    logits_.resize(head_rows * vocab_size);
+    pass.logits = logits_;
+    backend_.forward(*cache_, pass);
+
+    for (std::size_t row = 0; row < head_rows; ++row) {
+      const std::size_t at = pass.first_position + rows - head_rows + row;
+      const auto logits = std::span(logits_).subspan(row * vocab_size, vocab_size);
+      check_finite(logits, at);
+      if (options.on_logits) options.on_logits(at, logits);
+    }
+    tokens_.insert(tokens_.end(), pass.tokens.begin(), pass.tokens.end());
+    done += rows;
+  }
+  return std::span(logits_).last(vocab_size);
+}
+
+void Session::rewind(std::size_t position) {
+  if (position > tokens_.size()) {
+    fail(ExitCode::usage, "cannot rewind to position {}: the session stands at {}", position, tokens_.size());
+  }
+  tokens_.resize(position);
+}
+
+}  // namespace fs::engine

@@ -1,0 +1,56 @@
+#pragma once
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/types.h"
+#include "engine/backend.h"
+
+namespace fs::engine {
+
+/// How a Session feeds tokens to its backend.
+struct ForwardOptions {
+  std::size_t chunk = 0;  ///< tokens a forward call at most; 0: as the backend prefers
+  TapObserver* taps = nullptr;
+  /// If set, the head runs on every row and each row is handed over in order of position.
+  std::function<void(std::size_t position, std::span<const float> logits)> on_logits;
+  Progress progress;  ///< called before each chunk with stage "prefill"; may throw to stop
+};
+
+/// One timeline of one backend: the tokens so far, their keys and values, the position. The backend must
+/// outlive it.
+class Session {
+ public:
+  /// Throws Error(usage) if context is 0 or beyond the model's limit.
+  Session(const Backend& backend, std::size_t context);
+
+  std::size_t position() const { return tokens_.size(); }  ///< tokens seen so far
+  std::size_t context() const { return context_; }
+  std::span<const TokenId> tokens() const { return tokens_; }
+
+  /// Appends tokens and returns the logits [vocab_size] that follow the last one, valid until the next call.
+  /// Any chunking gives the same values within tolerance. Throws Error(usage) on an empty call, an id ≥
+  /// vocab_size or a full context; Error(failed) naming the position if a logit is not finite. After an
+  /// exception (an interrupt from `progress` included) the session stands where its last whole chunk left it.
+  std::span<const float> forward(std::span<const TokenId> tokens, const ForwardOptions& options = {});
+
+  /// Forgets everything from `position` on; the next forward() continues there. Throws Error(usage) beyond
+  /// position().
+  void rewind(std::size_t position);
+
+ private:
+  const Backend& backend_;
+  std::size_t context_;
+  std::unique_ptr<KvCache> cache_;
+  std::vector<TokenId> tokens_;
+  std::vector<float> logits_;
+  std::uint64_t runs_ = 0;
+};
+
+/// Throws Error(usage), naming both numbers, if `context` is not 1..config.max_positions. Called before
+/// weights load.
+void check_context(std::size_t context, const model::Config& config);
+
+}  // namespace fs::engine

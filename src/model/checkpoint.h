@@ -1,0 +1,52 @@
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "base/types.h"
+#include "model/config.h"
+#include "model/locate.h"
+#include "model/weights.h"
+
+namespace fs::model {
+
+/// One stored tensor, as `fs inspect` lists it.
+struct TensorInfo {
+  std::string name;   ///< "model.layers.0.self_attn.q_proj.weight"
+  std::string dtype;  ///< as stored: "BF16", …
+  std::vector<std::size_t> shape;
+  std::size_t bytes = 0;
+  std::filesystem::path file;  ///< empty for a synthetic model
+};
+
+/// A checkpoint whose small files are read and validated and whose weights are not loaded yet: enough to
+/// tokenize, to inspect, and to refuse a context that cannot fit before any weight is touched.
+class Checkpoint {
+ public:
+  /// Reads config.json and generation_config.json. Throws Error(unusable).
+  static Checkpoint open(const Location& location);
+
+  const Location& location() const { return location_; }
+  const Config& config() const { return config_; }
+  const GenerationConfig& generation() const { return generation_; }
+  /// tokenizer.json beside the weights; nothing for a synthetic model or where the file is absent.
+  const std::optional<std::filesystem::path>& tokenizer_file() const { return tokenizer_file_; }
+
+  /// Maps (or generates) and validates every tensor, without reading the weights: headers only.
+  std::vector<TensorInfo> tensors() const;
+
+  /// Maps (or generates) the weights. Throws Error(unusable) naming file and tensor: missing, surplus, wrong
+  /// shape or dtype, outside the file, overlapping.
+  Weights load(ThreadPool& pool, const Progress& progress = {}) const;
+
+ private:
+  Location location_;
+  Config config_;
+  GenerationConfig generation_;
+  std::optional<std::filesystem::path> tokenizer_file_;
+};
+
+}  // namespace fs::model

@@ -1,0 +1,13 @@
+#pragma once
+#include <memory>
+
+#include "base/thread_pool.h"
+#include "engine/backend.h"
+
+namespace fs::reference {
+
+/// The backend that defines right: plain fp32 values, sums in double, never optimised. `threads` ≥ 1.
+std::unique_ptr<engine::Backend> make_backend(const model::Config& config, model::Weights weights,
+                                              std::size_t threads);
+
+}  // namespace fs::reference
