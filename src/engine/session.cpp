@@ -62,7 +62,7 @@ std::span<const float> Session::forward(std::span<const TokenId> tokens, const F
     for (std::size_t row = 0; row < head_rows; ++row) {
       const std::size_t at = pass.first_position + rows - head_rows + row;
       const auto logits = std::span(logits_).subspan(row * vocab_size, vocab_size);
-      check_finite(logits, at);
+      if (options.require_finite) check_finite(logits, at);
       if (options.on_logits) options.on_logits(at, logits);
     }
     tokens_.insert(tokens_.end(), pass.tokens.begin(), pass.tokens.end());

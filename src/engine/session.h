@@ -16,7 +16,8 @@ struct ForwardOptions {
   TapObserver* taps = nullptr;
   /// If set, the head runs on every row and each row is handed over in order of position.
   std::function<void(std::size_t position, std::span<const float> logits)> on_logits;
-  Progress progress;  ///< called before each chunk with stage "prefill"; may throw to stop
+  bool require_finite = true;  ///< off for layer-diff, which reports what is not finite itself
+  Progress progress;           ///< called before each chunk with stage "prefill"; may throw to stop
 };
 
 /// One timeline of one backend: the tokens so far, their keys and values, the position. The backend must
