@@ -26,7 +26,8 @@ struct TensorInfo {
 /// tokenize, to inspect, and to refuse a context that cannot fit before any weight is touched.
 class Checkpoint {
  public:
-  /// Reads config.json and generation_config.json. Throws Error(unusable).
+  /// Reads config.json and, where present, generation_config.json; one of them says eos_token_id. Throws
+  /// Error(unusable).
   static Checkpoint open(const Location& location);
 
   const Location& location() const { return location_; }
@@ -35,11 +36,15 @@ class Checkpoint {
   /// tokenizer.json beside the weights; nothing for a synthetic model or where the file is absent.
   const std::optional<std::filesystem::path>& tokenizer_file() const { return tokenizer_file_; }
 
-  /// Maps (or generates) and validates every tensor, without reading the weights: headers only.
+  /// Validates every tensor as load() does, without reading the weights: headers only. In file order.
   std::vector<TensorInfo> tensors() const;
+  /// Of a tied checkpoint that stores lm_head.weight all the same: whether it equals the embedding, byte for
+  /// byte (it reads both). Nothing where it is not stored, or not tied.
+  std::optional<bool> redundant_head_equals_embedding() const;
 
   /// Maps (or generates) the weights. Throws Error(unusable) naming file and tensor: missing, surplus, wrong
-  /// shape or dtype, outside the file, overlapping.
+  /// shape or dtype, outside the file, overlapping. Progress: stage "generate", in bytes, for a synthetic model;
+  /// files are only mapped, which takes no time.
   Weights load(ThreadPool& pool, const Progress& progress = {}) const;
 
  private:

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -36,9 +37,14 @@ struct Config {
 /// activations, other architectures). Source of the fields: Hugging Face Qwen3Config.
 Config parse_config(std::string_view json, const std::string& source);
 
-/// From generation_config.json, or from config.json where that file is absent.
+/// From generation_config.json, or from config.json where that file is absent or does not say.
 struct GenerationConfig {
-  std::vector<TokenId> eos_ids;  ///< generation stops after any of these
+  std::vector<TokenId> eos_ids;  ///< generation stops after any of these; empty: it never does
 };
+
+/// Reads eos_token_id (an id, a list of ids, or null for none) from generation_config.json or config.json;
+/// nothing if the key is absent. Throws Error(unusable) as parse_config does; every id must be < vocab_size.
+std::optional<GenerationConfig> parse_generation_config(std::string_view json, const std::string& source,
+                                                        std::size_t vocab_size);
 
 }  // namespace fs::model

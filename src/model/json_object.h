@@ -8,11 +8,12 @@
 
 namespace fs::model {
 
-/// One JSON object of a named file, read field by field. Every error is Error(unusable) and names the file, the key,
-/// what was found and what is expected.
+/// One JSON object of a named file, read field by field. Every error is Error(unusable) and names the file,
+/// the key, what was found and what is expected.
 class JsonObject {
  public:
-  /// `where` names the object in errors: "…/config.json", "…/config.json: rope_parameters". Throws if it is no object.
+  /// `where` names the object in errors: "…/config.json", "…/config.json: rope_parameters". Throws if it is
+  /// no object.
   JsonObject(simdjson::dom::element value, std::string where);
 
   const std::string& where() const { return where_; }
@@ -30,7 +31,8 @@ class JsonObject {
   bool boolean(std::string_view key) const;
   std::string_view text(std::string_view key) const;
 
-  [[noreturn]] void reject(std::string_view key, simdjson::dom::element found, std::string_view expected) const;
+  [[noreturn]] void reject(std::string_view key, simdjson::dom::element found,
+                           std::string_view expected) const;
 
  private:
   simdjson::dom::object object_;
@@ -40,8 +42,8 @@ class JsonObject {
 /// A value in a few words: `null`, `"gelu"`, `an array of 3`, `1.5`.
 std::string describe(simdjson::dom::element value);
 
-/// Throws Error(unusable) naming the key if any object in the document has the same key twice: parsers disagree about
-/// which one counts.
+/// Throws Error(unusable) naming the key if any object in the document has the same key twice: parsers
+/// disagree about which one counts.
 void check_unique_keys(const JsonDocument& document);
 
 }  // namespace fs::model

@@ -15,9 +15,22 @@ struct Location {
   std::optional<std::string> notice;  ///< to be said once on stderr (the bundled model was chosen)
 };
 
+/// Where locate() looks when it is not told a path.
+struct SearchPaths {
+  std::string fs_model;  ///< $FS_MODEL, empty if not set
+  std::filesystem::path
+      hub_cache;  ///< $HF_HUB_CACHE, $HF_HOME/hub or ~/.cache/huggingface/hub; empty without a home
+  std::filesystem::path bundled;  ///< share/fs/tiny beside the executable's bin/
+
+  static SearchPaths from_environment();
+};
+
 /// Finds the model: `spec` (DIR | FILE | ORG/NAME | synthetic:SHAPE[@SEED]) if given, else $FS_MODEL, else
-/// Qwen/Qwen3-0.6B in the Hugging Face cache (HF_HUB_CACHE, HF_HOME/hub, ~/.cache/huggingface/hub), else the
-/// bundled tiny model (with a notice). Touches no weights. Throws Error(unusable) saying where it looked.
-Location locate(const std::optional<std::string>& spec);
+/// Qwen/Qwen3-0.6B in the Hugging Face cache, else the bundled tiny model (with a notice). ORG/NAME is the
+/// cache's refs/main, or its only snapshot; an existing path of that name wins. A cached model without config
+/// or weights is an error, never passed over. Touches no weights. Throws Error(unusable) saying where it
+/// looked, Error(usage) for an unknown SHAPE or a SEED that is no 64-bit integer (0 if not given).
+Location locate(const std::optional<std::string>& spec,
+                const SearchPaths& paths = SearchPaths::from_environment());
 
 }  // namespace fs::model

@@ -6,9 +6,9 @@
 
 namespace fs::model {
 
-/// `text` from a file, safe to print inside a one-line message: in double quotes, everything but printable ASCII as
-/// \xNN, cut after 96 bytes.
-inline std::string quoted(std::string_view text) {
+/// `text` from a file, safe to print inside a one-line message: in double quotes, everything but printable
+/// ASCII as \xNN, cut after 96 bytes.
+inline std::string in_quotes(std::string_view text) {
   constexpr std::size_t limit = 96;
   std::string out = "\"";
   for (const char c : text.substr(0, limit)) {

@@ -1,11 +1,14 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/thread_pool.h"
+#include "base/types.h"
 #include "model/config.h"
 
 namespace fs::model {
@@ -38,5 +41,14 @@ Config synthetic_config(std::string_view shape);
 /// Fills out with bf16 elements [first, first + out.size()) of a tensor. `cols` is its last dimension.
 void synthesize(std::uint64_t seed, std::string_view tensor, std::size_t cols, std::size_t first,
                 std::span<std::uint16_t> out);
+
+/// Writes a synthetic model as a checkpoint directory that Hugging Face transformers loads too: config.json,
+/// generation_config.json and model.safetensors, with bounded memory. Creates `directory` if need be.
+/// Progress: stage "write", in bytes. Throws Error(usage) for an unknown shape; Error(failed) if one of the
+/// files exists and `force` is not set, or cannot be written. The weights come first and config.json last, so
+/// that an interrupted directory is not taken for a checkpoint.
+void write_synthetic_checkpoint(std::string_view shape, std::uint64_t seed,
+                                const std::filesystem::path& directory, bool force, ThreadPool& pool,
+                                const Progress& progress = {});
 
 }  // namespace fs::model

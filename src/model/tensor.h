@@ -13,7 +13,7 @@ namespace fs::model {
 
 /// A named tensor: what a weight file holds and what is written into one. A view: it does not own its bytes.
 struct Tensor {
-  std::string name;                  ///< "model.layers.0.self_attn.q_proj.weight"
+  std::string name;  ///< "model.layers.0.self_attn.q_proj.weight"
   Dtype dtype = Dtype::f32;
   std::vector<std::size_t> shape;    ///< row-major, slowest dimension first
   std::span<const std::byte> bytes;  ///< product(shape) elements, little-endian, perhaps unaligned

@@ -1,6 +1,7 @@
 #pragma once
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -8,6 +9,7 @@
 #include "base/types.h"
 #include "model/config.h"
 #include "model/dtype.h"
+#include "model/tensor.h"
 
 namespace fs::model {
 
@@ -45,5 +47,28 @@ struct Weights {
   Matrix lm_head;                    ///< [vocab_size, hidden]; the same bytes as embed_tokens where tied
   std::vector<std::shared_ptr<const void>> storage;  ///< keeps mapped files and generated tensors alive
 };
+
+/// A tensor that a model is made of: its Hugging Face name, and its shape [cols] or [rows, cols].
+struct TensorShape {
+  std::string name;
+  std::vector<std::size_t> shape;
+};
+
+/// Every tensor a checkpoint of this configuration must hold, in the order of the forward pass. Without
+/// lm_head.weight where the embeddings are tied.
+std::vector<TensorShape> expected_tensors(const Config& config);
+
+/// Throws Error(unusable), naming `source` and the tensor, unless the tensors are exactly the expected ones,
+/// by name and shape. Where tied, a stored lm_head.weight of the right shape is let pass: it is not used.
+void check_tensors(const Config& config, std::span<const Tensor> tensors, const std::string& source);
+
+/// Checks the tensors and puts each in its field. Matrices view the tensors' bytes, which `storage` keeps
+/// alive; norms are decoded. The one place that knows about tied embeddings.
+Weights assemble(const Config& config, std::span<const Tensor> tensors, const std::string& source,
+                 std::vector<std::shared_ptr<const void>> storage);
+
+/// Of a tied model that stores lm_head.weight all the same: whether it equals the embedding, byte for byte.
+/// Nothing where it is not stored, or not tied.
+std::optional<bool> redundant_head_equals_embedding(const Config& config, std::span<const Tensor> tensors);
 
 }  // namespace fs::model
