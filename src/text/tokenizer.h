@@ -12,6 +12,8 @@
 
 namespace fs::text {
 
+struct TokenizerParts;
+
 /// What `<|im_start|>` and other added tokens in a text mean.
 enum class AddedTokens {
   recognise,  ///< they become their one id, as Hugging Face does
@@ -27,6 +29,10 @@ class Tokenizer {
   static Tokenizer load(const std::filesystem::path& path);
   /// The same from memory; `source` names it in errors.
   static Tokenizer parse(std::string_view json, const std::string& source);
+
+  /// From a vocabulary, merges and added tokens, whatever file they were in (see tokenizer_parts.h); `source`
+  /// names it in errors, the keys are those of tokenizer.json.
+  static Tokenizer build(const TokenizerParts& parts, const std::string& source);
 
   Tokenizer(Tokenizer&&) noexcept;
   Tokenizer& operator=(Tokenizer&&) noexcept;
