@@ -4,3 +4,5 @@ file(CREATE_LINK ${CMAKE_SOURCE_DIR}/golden/tiny ${CMAKE_BINARY_DIR}/share/fs/ti
 
 install(TARGETS fs RUNTIME DESTINATION bin)
 install(DIRECTORY golden/tiny DESTINATION share/fs)
+# Shell completions and the manual lie in share/ as they are installed.
+install(DIRECTORY share/ DESTINATION share)

@@ -58,13 +58,14 @@ class Backend {
   virtual void forward(KvCache& cache, const Pass& pass) const = 0;
 };
 
-/// The choices behind --backend and --threads.
+/// The choices behind --backend, --threads and --isa.
 struct BackendOptions {
-  std::string_view name = "auto";  ///< auto | reference
+  std::string_view name = "auto";  ///< auto (the fastest here) | cpu | reference
   std::size_t threads = 0;         ///< 0: as many as there are processors
+  std::string_view isa = "auto";   ///< instruction set of the cpu backend: auto | portable | avx2
 };
 
-/// Throws Error(usage) for an unknown name.
+/// Throws Error(usage) for an unknown name, or an instruction set that is not available.
 std::unique_ptr<Backend> make_backend(const BackendOptions& options, const model::Config& config,
                                       model::Weights weights);
 

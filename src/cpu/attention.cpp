@@ -1,0 +1,148 @@
+#include "cpu/attention.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace fs::cpu {
+namespace {
+
+constexpr std::size_t block = KvCache::block;
+/// Query rows (tokens × heads of a group) of a tile: their scores against one block fill half of a
+/// first-level cache twice over, and a panel of keys is read from there by all of them.
+constexpr std::size_t tile_rows = 48;
+/// Up to this many tokens, the positions are split into spans of so many blocks.
+constexpr std::size_t few_tokens = 16;
+constexpr std::size_t span_blocks = 2;
+
+/// How one attention is cut into pieces: tiles of tokens × spans of positions × KV heads. It depends on the
+/// number of tokens and positions, never on that of threads.
+struct Plan {
+  std::size_t tokens, first_position, group, dim, value_width;
+  std::size_t tile_tokens, n_tiles, n_spans, blocks_per_span;
+
+  Plan(const model::Config& c, const KvCache& cache, std::size_t token_count, std::size_t first)
+      : tokens(token_count),
+        first_position(first),
+        group(c.group()),
+        dim(c.head_dim),
+        value_width(cache.value_width()) {
+    tile_tokens = std::clamp(tile_rows / group, std::size_t{1}, tokens);
+    n_tiles = (tokens + tile_tokens - 1) / tile_tokens;
+    const std::size_t blocks = (first + tokens + block - 1) / block;
+    blocks_per_span = tokens <= few_tokens ? span_blocks : blocks;
+    n_spans = (blocks + blocks_per_span - 1) / blocks_per_span;
+  }
+
+  /// Floats of scratch a thread needs: queries, scores and weighted sums of a tile.
+  std::size_t scratch() const { return tile_tokens * group * (dim + block + value_width + 2); }
+  /// Floats of a partial result: the weighted sum, its peak and its total.
+  std::size_t partial() const { return value_width + 2; }
+};
+
+/// One tile of queries of one KV head.
+struct Tile {
+  float *queries, *scores, *sums, *peaks, *totals;  // [rows, dim | block | value_width | 1 | 1]
+  std::size_t first_token, tokens, rows;
+
+  Tile(const Plan& plan, float* scratch, std::size_t index)
+      : first_token(index * plan.tile_tokens),
+        tokens(std::min(plan.tile_tokens, plan.tokens - first_token)),
+        rows(tokens * plan.group) {
+    queries = scratch;
+    scores = queries + rows * plan.dim;
+    sums = scores + rows * block;
+    peaks = sums + rows * plan.value_width;
+    totals = peaks + rows;
+  }
+};
+
+/// Adds the positions of one block to the tile's sums.
+void attend_block(const Kernels& kernels, const Plan& plan, const Tile& tile, const float* keys,
+                  const float* values, std::size_t first_position) {
+  const std::size_t end = plan.first_position + tile.first_token + tile.tokens;  // what the last token sees
+  const std::size_t seen = std::min(block, end - first_position);
+  for (std::size_t p = 0; p < seen; p += panel_width) {
+    kernels.gemm_rows(tile.queries, plan.dim, tile.rows, keys + p * plan.dim, plan.dim, tile.scores + p,
+                      block, false);
+  }
+  for (std::size_t row = 0; row < tile.rows; ++row) {
+    const std::size_t limit = plan.first_position + tile.first_token + row / plan.group + 1;
+    const std::size_t visible = limit <= first_position ? 0 : std::min(seen, limit - first_position);
+    float* const scores = tile.scores + row * block;
+    const float factor = kernels.softmax_step(scores, visible, tile.peaks + row, tile.totals + row);
+    std::fill(scores + visible, scores + seen, 0.0F);
+    if (factor != 1) kernels.scale(tile.sums + row * plan.value_width, factor, plan.value_width);
+  }
+  for (std::size_t d = 0; d < plan.value_width; d += panel_width) {
+    kernels.gemm_rows(tile.scores, block, tile.rows, values + d * block, seen, tile.sums + d,
+                      plan.value_width, true);
+  }
+}
+
+/// out = Σ over spans of exp(peak − highest peak) · sums / the same sum of totals. partials: [spans] at a
+/// stride.
+void merge(const Plan& plan, const float* partials, std::size_t stride, float* out) {
+  const std::size_t width = plan.value_width;
+  float highest = partials[width];
+  for (std::size_t span = 1; span < plan.n_spans; ++span) {
+    highest = std::max(highest, partials[span * stride + width]);
+  }
+  double total = 0;
+  std::fill(out, out + plan.dim, 0.0F);
+  for (std::size_t span = 0; span < plan.n_spans; ++span) {
+    const float* const partial = partials + span * stride;
+    const float factor = std::exp(partial[width] - highest);
+    total += double{factor} * partial[width + 1];
+    for (std::size_t d = 0; d < plan.dim; ++d) out[d] += factor * partial[d];
+  }
+  const auto inverse = static_cast<float>(1 / total);
+  for (std::size_t d = 0; d < plan.dim; ++d) out[d] *= inverse;
+}
+
+}  // namespace
+
+void attention(Team& team, const model::Config& config, std::span<const float> q, const KvCache& cache,
+               std::size_t layer, std::size_t first_position, std::span<float> out) {
+  const Plan plan(config, cache, q.size() / config.q_width(), first_position);
+  const auto scale = static_cast<float>(1 / std::sqrt(static_cast<double>(plan.dim)));
+  const std::size_t heads = config.n_q_heads, stride = plan.tokens * heads * plan.partial();
+  team.reserve_scratch(plan.scratch());
+  team.partials.reserve(plan.n_spans * stride);
+
+  const std::size_t pieces = plan.n_tiles * plan.n_spans * config.n_kv_heads;
+  team.pool.for_each(pieces, [&](std::size_t piece, std::size_t thread) {
+    const std::size_t kv_head = piece % config.n_kv_heads, span = piece / config.n_kv_heads % plan.n_spans;
+    const Tile tile(plan, team.scratch[thread].data(), piece / config.n_kv_heads / plan.n_spans);
+    const auto head_of = [&](std::size_t row) {  // index of the row's (token, query head)
+      return (tile.first_token + row / plan.group) * heads + kv_head * plan.group + row % plan.group;
+    };
+    for (std::size_t row = 0; row < tile.rows; ++row) {
+      std::copy_n(q.data() + head_of(row) * plan.dim, plan.dim, tile.queries + row * plan.dim);
+    }
+    team.kernels.scale(tile.queries, scale, tile.rows * plan.dim);
+    std::fill_n(tile.sums, tile.rows * plan.value_width, 0.0F);
+    std::fill_n(tile.peaks, tile.rows, -std::numeric_limits<float>::infinity());
+    std::fill_n(tile.totals, tile.rows, 0.0F);
+
+    const std::size_t end = first_position + tile.first_token + tile.tokens;
+    const std::size_t first_block = span * plan.blocks_per_span;
+    for (std::size_t b = first_block; b < first_block + plan.blocks_per_span && b * block < end; ++b) {
+      attend_block(team.kernels, plan, tile, cache.keys(layer, kv_head, b), cache.values(layer, kv_head, b),
+                   b * block);
+    }
+    for (std::size_t row = 0; row < tile.rows; ++row) {
+      float* const partial = team.partials.data() + span * stride + head_of(row) * plan.partial();
+      std::copy_n(tile.sums + row * plan.value_width, plan.value_width, partial);
+      partial[plan.value_width] = tile.peaks[row];
+      partial[plan.value_width + 1] = tile.totals[row];
+    }
+  });
+  team.pool.for_each(plan.tokens, [&](std::size_t token, std::size_t) {
+    for (std::size_t head = token * heads; head < (token + 1) * heads; ++head) {
+      merge(plan, team.partials.data() + head * plan.partial(), stride, out.data() + head * plan.dim);
+    }
+  });
+}
+
+}  // namespace fs::cpu

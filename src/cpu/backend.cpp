@@ -1,0 +1,143 @@
+#include "cpu/backend.h"
+
+#include <utility>
+#include <vector>
+
+#include "cpu/attention.h"
+#include "cpu/isa.h"
+#include "cpu/kv_cache.h"
+#include "cpu/linear.h"
+#include "cpu/rope.h"
+#include "cpu/team.h"
+
+namespace fs::cpu {
+namespace {
+
+using engine::deliver;
+using engine::LogitRows;
+using engine::Pass;
+using engine::TapPoint;
+
+class Cpu final : public engine::Backend {
+ public:
+  Cpu(const model::Config& config, model::Weights weights, std::size_t threads, const Kernels& kernels)
+      : config_(config), weights_(std::move(weights)), rope_(config), team_(threads, kernels) {}
+
+  std::string_view name() const override { return "cpu"; }
+  const model::Config& config() const override { return config_; }
+  /// Enough tokens to keep weights from memory hidden behind arithmetic; a second or so of Qwen3-0.6B on two
+  /// cores.
+  std::size_t preferred_chunk() const override { return 256; }
+  std::unique_ptr<engine::KvCache> make_cache(std::size_t) const override {
+    return std::make_unique<KvCache>(config_);
+  }
+
+  void forward(engine::KvCache& kv_cache, const Pass& pass) const override;
+
+ private:
+  /// out = table[tokens].  out: [tokens, hidden]
+  void embed(std::span<const TokenId> tokens, std::span<float> out) const;
+  /// x, out: [rows, weight.size()]
+  void rms_norm(std::span<const float> x, const model::Vector& weight, std::span<float> out) const;
+  /// RMSNorm of every head, then RoPE.  x: [rows, heads, head_dim]
+  void norm_and_rope(std::span<float> x, std::size_t heads, const model::Vector& weight,
+                     const Rope::Table& angles) const;
+
+  model::Config config_;
+  model::Weights weights_;
+  Rope rope_;
+  mutable Team team_;
+};
+
+/// The same lines as the reference's forward; an operation with two names is one pass over memory. No fused
+/// step spans a tap point, so taps see, and observers may replace, exactly what the next step reads.
+void Cpu::forward(engine::KvCache& kv_cache, const Pass& pass) const {
+  auto& cache = static_cast<KvCache&>(kv_cache);
+  const model::Config& c = config_;
+  const std::size_t rows = pass.tokens.size(), start = pass.first_position;
+  cache.grow(start + rows);
+  const Rope::Table angles = rope_.table(start, rows);
+
+  std::vector<float> x(rows * c.hidden);       // the residual stream
+  std::vector<float> normed(rows * c.hidden);  // what a norm gives
+  std::vector<float> q(rows * c.q_width()), mixed(rows * c.q_width());
+  std::vector<float> k(rows * c.kv_width()), v(rows * c.kv_width());
+  std::vector<float> act(rows * c.intermediate);
+
+  embed(pass.tokens, x);
+  deliver(pass, TapPoint::embed, 0, 1, c.hidden, x);
+
+  for (std::size_t l = 0; l < c.n_layers; ++l) {
+    const model::LayerWeights& w = weights_.layers[l];
+
+    rms_norm(x, w.input_norm, normed);
+    deliver(pass, TapPoint::attn_norm, l, 1, c.hidden, normed);
+
+    linear(team_, {{w.q_proj, q}, {w.k_proj, k}, {w.v_proj, v}}, normed);
+    norm_and_rope(q, c.n_q_heads, w.q_norm, angles);
+    norm_and_rope(k, c.n_kv_heads, w.k_norm, angles);
+    deliver(pass, TapPoint::q, l, c.n_q_heads, c.head_dim, q);
+    deliver(pass, TapPoint::k, l, c.n_kv_heads, c.head_dim, k);
+    deliver(pass, TapPoint::v, l, c.n_kv_heads, c.head_dim, v);
+    cache.store(l, start, k, v);
+
+    attention(team_, c, q, cache, l, start, mixed);
+    deliver(pass, TapPoint::attn_out, l, c.n_q_heads, c.head_dim, mixed);
+
+    linear_add(team_, w.o_proj, mixed, x);
+    deliver(pass, TapPoint::attn_resid, l, 1, c.hidden, x);
+
+    rms_norm(x, w.post_attention_norm, normed);
+    deliver(pass, TapPoint::mlp_norm, l, 1, c.hidden, normed);
+
+    linear_swiglu(team_, w.gate_proj, w.up_proj, normed, act);
+    deliver(pass, TapPoint::mlp_act, l, 1, c.intermediate, act);
+
+    linear_add(team_, w.down_proj, act, x);
+    deliver(pass, TapPoint::block_out, l, 1, c.hidden, x);
+  }
+
+  rms_norm(x, weights_.final_norm, normed);
+  deliver(pass, TapPoint::final_norm, 0, 1, c.hidden, normed);
+
+  if (pass.logit_rows == LogitRows::none) return;
+  const std::size_t head_rows = pass.logit_rows == LogitRows::all ? rows : 1;
+  linear(team_, {{weights_.lm_head, pass.logits}}, std::span(normed).last(head_rows * c.hidden));
+  deliver(pass, TapPoint::logits, 0, 1, c.vocab_size, pass.logits);
+}
+
+void Cpu::embed(std::span<const TokenId> tokens, std::span<float> out) const {
+  const model::Matrix& table = weights_.embed_tokens;
+  for (std::size_t t = 0; t < tokens.size(); ++t) {
+    table.row(tokens[t], out.subspan(t * table.cols, table.cols));
+  }
+}
+
+void Cpu::rms_norm(std::span<const float> x, const model::Vector& weight, std::span<float> out) const {
+  const std::size_t width = weight.size();
+  team_.pool.for_each(x.size() / width, [&](std::size_t row, std::size_t) {
+    const std::size_t at = row * width;
+    team_.kernels.rms_norm(x.data() + at, weight.data(), width, config_.rms_norm_eps, out.data() + at);
+  });
+}
+
+void Cpu::norm_and_rope(std::span<float> x, std::size_t heads, const model::Vector& weight,
+                        const Rope::Table& angles) const {
+  const std::size_t dim = config_.head_dim, half = rope_.half();
+  team_.pool.for_each(x.size() / (heads * dim), [&](std::size_t row, std::size_t) {
+    for (std::size_t h = 0; h < heads; ++h) {
+      float* const head = x.data() + (row * heads + h) * dim;
+      team_.kernels.rms_norm(head, weight.data(), dim, config_.rms_norm_eps, head);
+      team_.kernels.rope(head, angles.cosines.data() + row * half, angles.sines.data() + row * half, half);
+    }
+  });
+}
+
+}  // namespace
+
+std::unique_ptr<engine::Backend> make_backend(const model::Config& config, model::Weights weights,
+                                              std::size_t threads, std::string_view isa) {
+  return std::make_unique<Cpu>(config, std::move(weights), threads, choose_kernels(isa));
+}
+
+}  // namespace fs::cpu

@@ -1,0 +1,65 @@
+#pragma once
+#include <cstddef>
+
+/// The inner loops of the CPU backend, once for every instruction set. A kernel works on one piece of one
+/// operation on one thread; how an operation is cut into pieces is decided outside, the same for every
+/// instruction set.
+///
+/// The files that implement the table are compiled with flags of their own, so they must not instantiate
+/// anything that other files instantiate too: the linker keeps one copy of an inline function, perhaps the
+/// one with instructions that this processor lacks. Hence raw pointers here, and no standard templates there.
+namespace fs::cpu {
+
+/// Columns of a panel: 16 neighbouring outputs (of a weight matrix), positions (of the keys) or channels (of
+/// the values) side by side, so that every matrix product reads its right-hand side as [k][16], one line
+/// after another.
+inline constexpr std::size_t panel_width = 16;
+
+/// What is done with stored weights of one Dtype. `w` is any byte address.
+struct WeightKernels {
+  /// A few tokens: out[t·out_stride + r] = Σ_k w[r][k] · x[t][k], one pass over the weights in the order
+  /// stored. w: [rows, cols]; x: [tokens, cols].
+  void (*dots)(const std::byte* w, std::size_t row_bytes, std::size_t rows, std::size_t cols, const float* x,
+               std::size_t tokens, float* out, std::size_t out_stride);
+  /// Many tokens: panel[k][r] = w[r][first_col + k], decoded; zero for r ≥ rows. rows ≤ panel_width;
+  /// panel: [count, panel_width].
+  void (*panel)(const std::byte* w, std::size_t row_bytes, std::size_t rows, std::size_t first_col,
+                std::size_t count, float* panel);
+};
+
+struct Kernels {
+  const char* name;  ///< as --isa spells it
+  WeightKernels f32, f16, bf16;
+
+  /// Rows of the left-hand side that gemm_packed multiplies at once.
+  std::size_t tile_rows;
+  /// c (+)= a · panel.  a: [tiles, k, tile_rows]; panel: [k, panel_width]; c: [tiles·tile_rows, ≥
+  /// panel_width] with row stride ldc. Adds to c if `accumulate`, else overwrites it.
+  void (*gemm_packed)(const float* a, std::size_t tiles, const float* panel, std::size_t k, float* c,
+                      std::size_t ldc, bool accumulate);
+  /// The same for a row-major left-hand side a: [rows, k] with row stride lda.
+  void (*gemm_rows)(const float* a, std::size_t lda, std::size_t rows, const float* panel, std::size_t k,
+                    float* c, std::size_t ldc, bool accumulate);
+
+  /// out = x / sqrt(mean(x²) + eps) · weight; the sum in double. x, weight, out: [n]; out may be x.
+  void (*rms_norm)(const float* x, const float* weight, std::size_t n, double eps, float* out);
+  /// Turns the pairs (i, i + half) of a head by the angles whose cosines and sines are given. head: [2·half].
+  void (*rope)(float* head, const float* cosines, const float* sines, std::size_t half);
+  /// Online softmax (Milakov & Gimelshein 2018) over the next n scores: raises *peak to the largest, replaces
+  /// each score by exp(score − *peak), brings *total to the new peak and adds them to it. Returns exp(old
+  /// peak − new peak): what earlier weighted sums are to be multiplied by. exp errs by at most 2 ulp.
+  float (*softmax_step)(float* scores, std::size_t n, float* peak, float* total);
+  /// gate = silu(gate) · up. [n]
+  void (*swiglu)(float* gate, const float* up, std::size_t n);
+  /// x += delta. [n]
+  void (*add)(float* x, const float* delta, std::size_t n);
+  /// x *= factor. [n]
+  void (*scale)(float* x, float factor, std::size_t n);
+};
+
+/// Plain C++, for every processor.
+extern const Kernels portable_kernels;
+/// x86-64 with AVX2, FMA and F16C; linked in on x86-64 only.
+extern const Kernels avx2_kernels;
+
+}  // namespace fs::cpu

@@ -1,0 +1,28 @@
+#pragma once
+#include <cstddef>
+#include <vector>
+
+#include "cpu/aligned.h"
+#include "cpu/kernels.h"
+#include "cpu/pool.h"
+
+namespace fs::cpu {
+
+/// What every operation works with: threads, their kernels, and memory that is kept from one operation to the
+/// next.
+struct Team {
+  Team(std::size_t threads, const Kernels& chosen) : pool(threads), kernels(chosen), scratch(threads) {}
+
+  /// Makes room for `size` floats in the scratch of every thread.
+  void reserve_scratch(std::size_t size) {
+    for (auto& own : scratch) own.reserve(size);
+  }
+
+  Pool pool;
+  const Kernels& kernels;
+  std::vector<AlignedFloats> scratch;  // [threads]
+  AlignedFloats packed;                // the left-hand side of a matrix product, as gemm_packed reads it
+  AlignedFloats partials;              // what attention merges
+};
+
+}  // namespace fs::cpu

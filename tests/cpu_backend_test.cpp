@@ -1,0 +1,270 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "cpu/backend.h"
+#include "cpu/isa.h"
+#include "engine/session.h"
+#include "model/synthetic.h"
+#include "reference/backend.h"
+#include "synthetic_model.h"
+#include "tap_log.h"
+
+namespace fs::cpu {
+namespace {
+
+using engine::Backend;
+using engine::Session;
+using engine::TapPoint;
+using testing::small_config;
+using testing::some_tokens;
+using testing::synthetic_weights;
+using testing::TapLog;
+
+constexpr std::size_t kRows[] = {1, 2, 5, 17, 64, 129};
+
+void expect_close(std::span<const float> got, std::span<const float> want, const std::string& what) {
+  ASSERT_EQ(got.size(), want.size()) << what;
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    ASSERT_TRUE(std::abs(got[i] - want[i]) <= 1e-4 + 1e-4 * std::abs(want[i]))
+        << what << " element " << i << ": " << got[i] << ", expected " << want[i];
+  }
+}
+
+void expect_same_taps(const TapLog& got, const TapLog& want, const std::string& what) {
+  ASSERT_EQ(got.entries.size(), want.entries.size()) << what;
+  for (std::size_t i = 0; i < got.entries.size(); ++i) {
+    ASSERT_EQ(got.entries[i].key, want.entries[i].key) << what;
+    EXPECT_EQ(got.entries[i].tap.heads, want.entries[i].tap.heads);
+    EXPECT_EQ(got.entries[i].tap.width, want.entries[i].tap.width);
+    EXPECT_EQ(got.entries[i].tap.first_position, want.entries[i].tap.first_position);
+    expect_close(got.entries[i].values, want.entries[i].values, what + " " + got.entries[i].key);
+  }
+}
+
+/// The taps of one pass over `tokens` after a prefill of `before` tokens, all rows of logits included.
+TapLog taps_of(const Backend& backend, std::span<const TokenId> before, std::span<const TokenId> tokens) {
+  TapLog log;
+  Session session(backend, before.size() + tokens.size());
+  if (!before.empty()) session.forward(before);
+  engine::ForwardOptions options;
+  options.chunk = tokens.size();
+  options.taps = &log;
+  options.on_logits = [](std::size_t, std::span<const float>) {};
+  session.forward(tokens, options);
+  return log;
+}
+
+class EveryIsa : public ::testing::TestWithParam<const Kernels*> {
+ protected:
+  std::unique_ptr<Backend> cpu(const model::Config& config, model::Weights weights,
+                               std::size_t threads = 2) const {
+    return make_backend(config, std::move(weights), threads, GetParam()->name);
+  }
+  std::unique_ptr<Backend> cpu(const model::Config& config, std::size_t threads = 2) const {
+    return cpu(config, synthetic_weights(config), threads);
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Cpu, EveryIsa, ::testing::ValuesIn(available_kernels()),
+                         [](const auto& isa) { return std::string(isa.param->name); });
+
+std::unique_ptr<Backend> reference_of(const model::Config& config) {
+  return reference::make_backend(config, synthetic_weights(config), 2);
+}
+
+TEST_P(EveryIsa, MatchesTheReferenceAtEveryTap) {
+  const model::Config config = model::synthetic_config("tiny-odd");
+  const auto got = cpu(config), want = reference_of(config);
+  for (const std::size_t rows : kRows) {
+    const auto tokens = some_tokens(rows, config.vocab_size);
+    expect_same_taps(taps_of(*got, {}, tokens), taps_of(*want, {}, tokens), std::to_string(rows));
+  }
+}
+
+TEST_P(EveryIsa,
+       MatchesTheReferenceBehindAPrefix) {  // across borders of the cache's blocks, decode and prefill
+  const model::Config config = model::synthetic_config("tiny-odd");
+  const auto got = cpu(config), want = reference_of(config);
+  for (const std::size_t prefix : {127, 128, 300}) {
+    const auto before = some_tokens(prefix, config.vocab_size, 5);
+    for (const std::size_t rows : {1, 2, 17, 130}) {
+      const auto tokens = some_tokens(rows, config.vocab_size);
+      expect_same_taps(taps_of(*got, before, tokens), taps_of(*want, before, tokens),
+                       fmt::format("prefix {} rows {}", prefix, rows));
+    }
+  }
+}
+
+TEST_P(EveryIsa, MatchesTheReferenceForOtherShapes) {
+  for (const std::size_t group : {1, 2, 3, 8}) {
+    for (const std::size_t head_dim : {2, 20, 128}) {
+      model::Config config = small_config();
+      config.n_kv_heads = 2;
+      config.n_q_heads = 2 * group;
+      config.head_dim = head_dim;
+      config.tie_word_embeddings = group % 2 == 0;
+      const auto got = cpu(config), want = reference_of(config);
+      for (const std::size_t rows : {1, 5, 33}) {
+        const auto tokens = some_tokens(rows, config.vocab_size);
+        expect_same_taps(taps_of(*got, {}, tokens), taps_of(*want, {}, tokens),
+                         fmt::format("group {} head_dim {} rows {}", group, head_dim, rows));
+      }
+    }
+  }
+}
+
+/// The same weights in another format and at an odd address.
+model::Matrix moved(const model::Matrix& matrix, model::Dtype dtype,
+                    std::vector<std::shared_ptr<const void>>& storage) {
+  model::Matrix copy{dtype, matrix.rows, matrix.cols, nullptr};
+  const auto bytes = std::make_shared<std::vector<std::byte>>(copy.rows * copy.row_bytes() + 1);
+  std::vector<float> row(matrix.cols);
+  std::byte* to = bytes->data() + 1;
+  for (std::size_t r = 0; r < matrix.rows; ++r) {
+    matrix.row(r, row);
+    for (const float value : row) {
+      if (dtype == model::Dtype::f32) {
+        std::memcpy(to, &value, sizeof value);
+      } else if (dtype == model::Dtype::bf16) {
+        const std::uint16_t bits = model::float_to_bf16(value);
+        std::memcpy(to, &bits, sizeof bits);
+      } else {  // truncated: any f16 will do, as the reference reads the same one
+        const auto from = std::bit_cast<std::uint32_t>(value);
+        const std::uint32_t exponent = from >> 23 & 0xFF;
+        const std::uint32_t magnitude = exponent < 113 ? 0 : (exponent - 112) << 10 | (from >> 13 & 0x3FF);
+        const auto bits =
+            static_cast<std::uint16_t>(from >> 16 & 0x8000) | static_cast<std::uint16_t>(magnitude);
+        const auto half = static_cast<std::uint16_t>(bits);
+        std::memcpy(to, &half, sizeof half);
+      }
+      to += model::element_bytes(dtype);
+    }
+  }
+  copy.data = bytes->data() + 1;
+  storage.push_back(bytes);
+  return copy;
+}
+
+TEST_P(EveryIsa, ReadsEveryDtypeAtAnyAddress) {
+  const model::Config config = small_config();
+  for (const model::Dtype dtype : {model::Dtype::f32, model::Dtype::f16, model::Dtype::bf16}) {
+    model::Weights weights = synthetic_weights(config);
+    auto& storage = weights.storage;
+    for (auto& layer : weights.layers) {
+      for (model::Matrix* matrix : {&layer.q_proj, &layer.k_proj, &layer.v_proj, &layer.o_proj,
+                                    &layer.gate_proj, &layer.up_proj, &layer.down_proj}) {
+        *matrix = moved(*matrix, dtype, storage);
+      }
+    }
+    weights.embed_tokens = moved(weights.embed_tokens, dtype, storage);
+    weights.lm_head = weights.embed_tokens;
+    const auto got = cpu(config, weights), want = reference::make_backend(config, weights, 1);
+    for (const std::size_t rows : {1, 5, 33}) {
+      const auto tokens = some_tokens(rows, config.vocab_size);
+      expect_same_taps(taps_of(*got, {}, tokens), taps_of(*want, {}, tokens),
+                       std::string(model::name(dtype)));
+    }
+  }
+}
+
+TEST_P(EveryIsa, IsBitIdenticalForAnyNumberOfThreads) {
+  const model::Config config = model::synthetic_config("tiny-odd");
+  const auto one = cpu(config, 1);
+  for (const std::size_t threads : {2, 3}) {
+    const auto many = cpu(config, threads);
+    for (const std::size_t rows : {1, 5, 129}) {
+      const auto before = some_tokens(140, config.vocab_size, 2),
+                 tokens = some_tokens(rows, config.vocab_size);
+      const TapLog want = taps_of(*one, before, tokens);
+      for (int again = 0; again < 2; ++again) {
+        const TapLog got = taps_of(*many, before, tokens);
+        for (std::size_t i = 0; i < got.entries.size(); ++i) {
+          ASSERT_EQ(got.entries[i].values, want.entries[i].values) << got.entries[i].key;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(EveryIsa, GivesTheSameLogitsForAnyChunking) {
+  const model::Config config = model::synthetic_config("tiny-odd");
+  const auto backend = cpu(config);
+  const auto tokens = some_tokens(300, config.vocab_size);
+  const auto want_backend = reference_of(config);
+  std::vector<float> want;
+  const auto collect = [](std::vector<float>& to) {
+    return [&to](std::size_t, std::span<const float> row) { to.insert(to.end(), row.begin(), row.end()); };
+  };
+  engine::ForwardOptions options;
+  options.on_logits = collect(want);
+  Session(*want_backend, 300).forward(tokens, options);
+  for (const std::size_t chunk : {1, 7, 9, 128, 129, 300}) {
+    std::vector<float> got;
+    options.chunk = chunk;
+    options.on_logits = collect(got);
+    Session(*backend, 300).forward(tokens, options);
+    expect_close(got, want, fmt::format("chunk {}", chunk));
+  }
+}
+
+TEST_P(EveryIsa, RewindsAsIfTheRestHadNeverBeen) {
+  const model::Config config = model::synthetic_config("tiny-odd");
+  const auto backend = cpu(config);
+  const auto tokens = some_tokens(200, config.vocab_size), other = some_tokens(200, config.vocab_size, 9);
+  Session straight(*backend, 400), wound(*backend, 400);
+  straight.forward(std::span(tokens).first(130));
+  wound.forward(std::span(tokens).first(130));
+  wound.forward(other);
+  wound.rewind(130);
+  const auto got = wound.forward(std::span(tokens).subspan(130, 3));
+  const auto want = straight.forward(std::span(tokens).subspan(130, 3));
+  EXPECT_TRUE(std::equal(got.begin(), got.end(), want.begin(), want.end()));
+}
+
+TEST_P(EveryIsa, GoesOnWithTheValuesThatAnObserverLeaves) {
+  const model::Config config = model::synthetic_config("tiny-odd");
+  const auto got = cpu(config), want = reference_of(config);
+  for (const std::size_t rows : {1, 17}) {
+    const auto tokens = some_tokens(rows, config.vocab_size);
+    for (std::size_t point = 0; point + 1 < engine::tap_point_count; ++point) {  // nothing follows the logits
+      const auto run = [&](const Backend& backend) {
+        TapLog log;
+        log.change = [&](const engine::Tap& tap) {
+          if (tap.point != static_cast<TapPoint>(point) || tap.layer != 0) return;
+          for (std::size_t i = 0; i < tap.values.size(); ++i) {
+            tap.values[i] = static_cast<float>(i % 7) * 0.3F - 0.8F;
+          }
+        };
+        engine::ForwardOptions options;
+        options.taps = &log;
+        Session session(backend, rows + 1);
+        session.forward(tokens, options);
+        session.forward(std::span(tokens).first(1), options);  // what was written went into the cache
+        return log;
+      };
+      expect_same_taps(run(*got), run(*want),
+                       fmt::format("{} replaced, {} rows", engine::name(static_cast<TapPoint>(point)), rows));
+    }
+  }
+}
+
+TEST(CpuBackend, RefusesAnIsaThatIsNotThere) {
+  const model::Config config = small_config();
+  try {
+    make_backend(config, synthetic_weights(config), 1, "mmx");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::usage);
+  }
+}
+
+}  // namespace
+}  // namespace fs::cpu

@@ -1,0 +1,420 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <iostream>
+#include <limits>
+#include <random>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "cpu/attention.h"
+#include "cpu/isa.h"
+#include "cpu/kernels.h"
+#include "cpu/kv_cache.h"
+#include "cpu/linear.h"
+#include "cpu/team.h"
+#include "model/dtype.h"
+#include "reference/ops.h"
+
+namespace fs::cpu {
+namespace {
+
+using model::Dtype;
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr float kInf = std::numeric_limits<float>::infinity();
+constexpr std::size_t kTokens[] = {1, 2, 5, 17, 64, 129};
+constexpr Dtype kDtypes[] = {Dtype::f32, Dtype::f16, Dtype::bf16};
+
+std::vector<float> random_floats(std::size_t n, std::uint32_t seed, float spread = 1) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal(0, spread);
+  std::vector<float> values(n);
+  for (float& value : values) value = normal(random);
+  return values;
+}
+
+/// An output of a kernel: NaN before it is written, and surrounded by values that must stay.
+class Guarded {
+ public:
+  explicit Guarded(std::size_t n) : all_(n + 2 * zone, kNan) {
+    for (std::size_t i = 0; i < zone; ++i) all_[i] = all_[zone + n + i] = mark;
+  }
+  explicit Guarded(const std::vector<float>& content) : Guarded(content.size()) {
+    std::copy(content.begin(), content.end(), all_.begin() + zone);
+  }
+  std::span<float> span() { return std::span(all_).subspan(zone, all_.size() - 2 * zone); }
+  float* data() { return span().data(); }
+  bool zones_intact() const {
+    for (std::size_t i = 0; i < zone; ++i) {
+      if (all_[i] != mark || all_[all_.size() - 1 - i] != mark) return false;
+    }
+    return true;
+  }
+
+ private:
+  static constexpr std::size_t zone = 64;
+  static constexpr float mark = -12345.5F;
+  std::vector<float> all_;
+};
+
+/// Kernels are held to a tenth of the design's tolerance: NaN, wrong values and writes outside fail.
+void expect_close(Guarded& got, std::span<const float> want, const std::string& what) {
+  EXPECT_TRUE(got.zones_intact()) << what << ": wrote outside its output";
+  ASSERT_EQ(got.span().size(), want.size()) << what;
+  for (std::size_t i = 0; i < want.size(); ++i) {
+    ASSERT_TRUE(std::abs(got.span()[i] - want[i]) <= 1e-5 + 1e-5 * std::abs(want[i]))
+        << what << " element " << i << ": " << got.span()[i] << ", expected " << want[i];
+  }
+}
+
+/// A random matrix with unit variance products, stored at an odd address: a file may put a tensor anywhere.
+struct Stored {
+  model::Matrix matrix;
+  std::vector<std::byte> bytes;
+
+  Stored(Dtype dtype, std::size_t rows, std::size_t cols, std::uint32_t seed)
+      : matrix{dtype, rows, cols, nullptr}, bytes(rows * matrix.row_bytes() + 1) {
+    std::mt19937 random(seed);
+    const float scale = 2 * std::sqrt(3.0F / static_cast<float>(cols));
+    std::byte* to = bytes.data() + 1;
+    for (std::size_t i = 0; i < rows * cols; ++i, to += model::element_bytes(dtype)) {
+      const float value = (static_cast<float>(random() >> 8) * 0x1p-24F - 0.5F) * scale;
+      if (dtype == Dtype::f32) {
+        std::memcpy(to, &value, sizeof value);
+      } else if (dtype == Dtype::bf16) {
+        const std::uint16_t half = model::float_to_bf16(value);
+        std::memcpy(to, &half, sizeof half);
+      } else {  // sign, an exponent below 0, ten random bits: an f16 between 2^-14 and 1, scaled by the row's
+                // width
+        const auto bits = static_cast<std::uint16_t>((random() & 0x83FFU) | ((random() % 4 + 7) << 10));
+        std::memcpy(to, &bits, sizeof bits);
+      }
+    }
+    matrix.data = bytes.data() + 1;
+  }
+};
+
+class EveryIsa : public ::testing::TestWithParam<const Kernels*> {
+ protected:
+  Team team(std::size_t threads = 2) const { return Team(threads, *GetParam()); }
+  const Kernels& kernels() const { return *GetParam(); }
+};
+INSTANTIATE_TEST_SUITE_P(Cpu, EveryIsa, ::testing::ValuesIn(available_kernels()),
+                         [](const auto& isa) { return std::string(isa.param->name); });
+
+TEST(Isa, NamesWhatItHas) {
+  EXPECT_EQ(std::string(choose_kernels("portable").name), "portable");
+  EXPECT_EQ(&choose_kernels("auto"), available_kernels().front());
+  try {
+    choose_kernels("avx9");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::usage);
+    EXPECT_NE(std::string(error.what()).find("avx9"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("portable"), std::string::npos) << error.what();
+  }
+}
+
+struct Shape {
+  std::size_t rows, cols;
+};
+
+/// Rows to compare with the reference where all would take too long: the ends and a few between.
+model::Matrix sample(const model::Matrix& w, std::vector<std::byte>& bytes, std::vector<std::size_t>& rows) {
+  for (std::size_t r = 0; r < w.rows; r += w.rows <= 80 || r < 20 || r + 20 >= w.rows ? 1 : w.rows / 13) {
+    rows.push_back(r);
+    bytes.insert(bytes.end(), w.data + r * w.row_bytes(), w.data + (r + 1) * w.row_bytes());
+  }
+  return {w.dtype, rows.size(), w.cols, bytes.data()};
+}
+
+void check_linear(Team& team, ThreadPool& pool, Dtype dtype, Shape shape, std::size_t tokens) {
+  const std::string what = fmt::format("{} {} [{}, {}] tokens {}", team.kernels.name, model::name(dtype),
+                                       shape.rows, shape.cols, tokens);
+  const Stored w(dtype, shape.rows, shape.cols, 7);
+  // f16 test weights do not shrink with the width: the input does.
+  const float spread = dtype == Dtype::f16 ? 4 / std::sqrt(static_cast<float>(shape.cols)) : 1;
+  const auto x = random_floats(tokens * shape.cols, static_cast<std::uint32_t>(tokens), spread);
+  Guarded out(tokens * shape.rows);
+  linear(team, {{w.matrix, out.span()}}, x);
+  EXPECT_TRUE(out.zones_intact()) << what;
+  for (const float value : out.span()) ASSERT_FALSE(std::isnan(value)) << what;
+
+  std::vector<std::byte> bytes;
+  std::vector<std::size_t> rows;
+  const model::Matrix some = sample(w.matrix, bytes, rows);
+  std::vector<float> want(tokens * rows.size());
+  reference::linear(pool, some, x, want);
+  Guarded got(want.size());
+  for (std::size_t t = 0; t < tokens; ++t) {
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      got.span()[t * rows.size() + i] = out.span()[t * shape.rows + rows[i]];
+    }
+  }
+  expect_close(got, want, what);
+}
+
+TEST_P(EveryIsa, LinearMatchesTheReferenceAtOddWidths) {
+  Team team = this->team();
+  ThreadPool pool(1);
+  for (const Dtype dtype : kDtypes) {
+    for (const Shape shape :
+         {Shape{1, 1}, {3, 20}, {33, 72}, {72, 151}, {151, 33}, {20, 3}, {347, 72}, {130, 300}}) {
+      for (const std::size_t tokens : kTokens) check_linear(team, pool, dtype, shape, tokens);
+      for (const std::size_t tokens : {3, 4, 6, 7, 8, 9, 12, 13})
+        check_linear(team, pool, dtype, shape, tokens);
+    }
+  }
+}
+
+TEST_P(EveryIsa, LinearMatchesTheReferenceAtRealWidths) {
+  Team team = this->team();
+  ThreadPool pool(2);
+  for (const Shape shape : {Shape{200, 1024}, {136, 2048}, {72, 3072}}) {
+    for (const std::size_t tokens : kTokens) check_linear(team, pool, Dtype::bf16, shape, tokens);
+  }
+  check_linear(team, pool, Dtype::f32, {72, 3072}, 17);
+  check_linear(team, pool, Dtype::f16, {72, 3072}, 17);
+  check_linear(team, pool, Dtype::bf16, {1024, 3072}, 1);
+  check_linear(team, pool, Dtype::bf16, {1024, 9728}, 1);
+  check_linear(team, pool, Dtype::bf16, {151936, 64}, 2);
+  check_linear(team, pool, Dtype::bf16, {151936, 32}, 17);
+}
+
+TEST_P(EveryIsa, LinearTakesSeveralMatricesAtOnce) {
+  Team team = this->team(3);
+  ThreadPool pool(1);
+  const std::size_t cols = 72;
+  const Stored a(Dtype::bf16, 120, cols, 1), b(Dtype::f32, 40, cols, 2), c(Dtype::bf16, 7, cols, 3);
+  for (const std::size_t tokens : kTokens) {
+    const auto x = random_floats(tokens * cols, 4);
+    Guarded out_a(tokens * 120), out_b(tokens * 40), out_c(tokens * 7);
+    linear(team, {{a.matrix, out_a.span()}, {b.matrix, out_b.span()}, {c.matrix, out_c.span()}}, x);
+    for (auto& [stored, out] : {std::pair<const Stored&, Guarded&>{a, out_a}, {b, out_b}, {c, out_c}}) {
+      std::vector<float> want(out.span().size());
+      reference::linear(pool, stored.matrix, x, want);
+      expect_close(out, want, fmt::format("{} rows, {} tokens", stored.matrix.rows, tokens));
+    }
+  }
+}
+
+TEST_P(EveryIsa, LinearAddAndSwigluMatchTheReference) {
+  Team team = this->team();
+  ThreadPool pool(1);
+  for (const Shape shape : {Shape{151, 72}, {3, 20}, {100, 1024}, {33, 1}}) {
+    const Stored gate(Dtype::bf16, shape.rows, shape.cols, 1), up(Dtype::bf16, shape.rows, shape.cols, 2);
+    for (const std::size_t tokens : kTokens) {
+      const std::string what = fmt::format("[{}, {}] tokens {}", shape.rows, shape.cols, tokens);
+      const auto x = random_floats(tokens * shape.cols, 3), residual = random_floats(tokens * shape.rows, 4);
+      std::vector<float> gated(tokens * shape.rows), upped(gated.size());
+      reference::linear(pool, gate.matrix, x, gated);
+      reference::linear(pool, up.matrix, x, upped);
+
+      Guarded sum(residual);
+      linear_add(team, gate.matrix, x, sum.span());
+      std::vector<float> want = residual;
+      reference::add(want, gated);
+      expect_close(sum, want, "add " + what);
+
+      Guarded act(gated.size());
+      linear_swiglu(team, gate.matrix, up.matrix, x, act.span());
+      reference::swiglu(gated, upped);
+      expect_close(act, gated, "swiglu " + what);
+    }
+  }
+}
+
+TEST_P(EveryIsa, SumsDoNotDependOnTheNumberOfThreads) {
+  Team one = team(1), three = team(3);
+  const Stored w(Dtype::bf16, 347, 151, 1);
+  for (const std::size_t tokens : kTokens) {
+    const auto x = random_floats(tokens * 151, 2);
+    Guarded a(tokens * 347), b(tokens * 347);
+    linear(one, {{w.matrix, a.span()}}, x);
+    linear(three, {{w.matrix, b.span()}}, x);
+    EXPECT_TRUE(std::equal(a.span().begin(), a.span().end(), b.span().begin())) << tokens;
+  }
+}
+
+TEST_P(EveryIsa, RmsNormMatchesTheReference) {
+  for (const std::size_t n : {1, 2, 3, 20, 33, 72, 128, 151, 1024, 2048, 3072}) {
+    for (const float spread : {1e-4F, 1.0F, 300.0F}) {
+      const auto x = random_floats(n, 1, spread), weight = random_floats(n, 2);
+      std::vector<float> want(n);
+      reference::rms_norm(x, weight, 1e-6, want);
+      Guarded out(n), in_place(x);
+      kernels().rms_norm(x.data(), weight.data(), n, 1e-6, out.data());
+      kernels().rms_norm(in_place.data(), weight.data(), n, 1e-6, in_place.data());
+      expect_close(out, want, fmt::format("n {}", n));
+      expect_close(in_place, want, fmt::format("in place, n {}", n));
+    }
+  }
+}
+
+TEST_P(EveryIsa, RopeMatchesTheReference) {
+  for (const std::size_t dim : {2, 6, 20, 64, 128}) {
+    const auto x = random_floats(dim, 1);
+    std::vector<float> want = x, cosines, sines;
+    reference::rope(want, 1, dim, 40'000, 1e6);
+    for (std::size_t i = 0; i < dim / 2; ++i) {
+      const double angle = 40'000 * std::pow(1e6, -2.0 * static_cast<double>(i) / static_cast<double>(dim));
+      cosines.push_back(static_cast<float>(std::cos(angle)));
+      sines.push_back(static_cast<float>(std::sin(angle)));
+    }
+    Guarded out(x);
+    kernels().rope(out.data(), cosines.data(), sines.data(), dim / 2);
+    expect_close(out, want, fmt::format("dim {}", dim));
+  }
+}
+
+double ulps(float got, double want) {
+  const auto nearest = static_cast<float>(want);
+  return std::abs(got - want) / (std::nextafter(nearest, kInf) - nearest);
+}
+
+TEST_P(EveryIsa, ExpErrsByTwoUlpAtMost) {
+  double worst = 0;
+  std::vector<float> x, scores;
+  for (float value = -86.9F; value <= 0; value += 0.00137F) x.push_back(value);
+  x.push_back(0);  // the peak
+  scores = x;
+  float peak = -kInf, total = 0;
+  EXPECT_EQ(kernels().softmax_step(scores.data(), scores.size(), &peak, &total), 0);
+  EXPECT_EQ(peak, 0);
+  double sum = 0;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    worst = std::max(worst, ulps(scores[i], std::exp(double{x[i]})));
+    sum += std::exp(double{x[i]});
+  }
+  EXPECT_LE(worst, 2);
+  EXPECT_NEAR(total / sum, 1, 1e-6);
+  std::cout << kernels().name << ": exp errs by " << worst << " ulp at most on " << x.size() << " values\n";
+}
+
+TEST_P(EveryIsa, SoftmaxStepsJoin) {
+  for (const std::size_t n : {1, 2, 7, 8, 9, 20, 33, 128}) {
+    const auto scores = random_floats(2 * n, 5, 8);
+    Guarded first(std::vector<float>(scores.begin(), scores.begin() + static_cast<std::ptrdiff_t>(n)));
+    Guarded second(std::vector<float>(scores.begin() + static_cast<std::ptrdiff_t>(n), scores.end()));
+    float peak = -kInf, total = 0;
+    kernels().softmax_step(first.data(), n, &peak, &total);
+    const float factor = kernels().softmax_step(second.data(), n, &peak, &total);
+    EXPECT_EQ(kernels().softmax_step(nullptr, 0, &peak, &total), 1) << "no scores, nothing changes";
+    const double top = *std::max_element(scores.begin(), scores.end());
+    EXPECT_EQ(peak, static_cast<float>(top));
+    double sum = 0;
+    for (const float score : scores) sum += std::exp(score - top);
+    EXPECT_NEAR(total / sum, 1, 1e-6);
+    std::vector<float> want;
+    for (std::size_t i = n; i < 2 * n; ++i) want.push_back(static_cast<float>(std::exp(scores[i] - top)));
+    expect_close(second, want, "later weights");
+    for (float& value : first.span()) value *= factor;
+    want.clear();
+    for (std::size_t i = 0; i < n; ++i) want.push_back(static_cast<float>(std::exp(scores[i] - top)));
+    expect_close(first, want, "earlier weights times the factor");
+  }
+}
+
+TEST_P(EveryIsa, ExpKeepsWhatIsNotFiniteVisible) {
+  std::vector<float> scores = {1, 2, kNan, 3, -kInf, 4, 5, 6, 7, kNan};
+  float peak = -kInf, total = 0;
+  kernels().softmax_step(scores.data(), scores.size(), &peak, &total);
+  EXPECT_TRUE(std::isnan(scores[2]) && std::isnan(scores[9]) && std::isnan(total));
+  EXPECT_EQ(scores[4], 0);
+  float gate[] = {kNan, 1}, up[] = {1, kNan};
+  kernels().swiglu(gate, up, 2);
+  EXPECT_TRUE(std::isnan(gate[0]) && std::isnan(gate[1]));
+}
+
+TEST_P(EveryIsa, SwigluMatchesTheReferenceFarOut) {
+  std::vector<float> gate, up;
+  for (float x = -200; x <= 200; x += 0.37F) {
+    gate.push_back(x);
+    up.push_back(0.75F);
+  }
+  Guarded got(gate);
+  kernels().swiglu(got.data(), up.data(), gate.size());
+  reference::swiglu(gate, up);
+  expect_close(got, gate, "swiglu");
+}
+
+TEST_P(EveryIsa, AddAndScaleStayInside) {
+  for (const std::size_t n : {1, 3, 8, 20, 33, 151}) {
+    const auto x = random_floats(n, 1), delta = random_floats(n, 2);
+    Guarded sum(x), scaled(x);
+    kernels().add(sum.data(), delta.data(), n);
+    kernels().scale(scaled.data(), 0.5F, n);
+    std::vector<float> want = x, half = x;
+    reference::add(want, delta);
+    for (float& value : half) value *= 0.5F;
+    expect_close(sum, want, "add");
+    expect_close(scaled, half, "scale");
+  }
+}
+
+TEST_P(EveryIsa, AttentionMatchesTheReference) {
+  ThreadPool pool(2);
+  for (const std::size_t threads : {1, 3}) {
+    Team team = this->team(threads);
+    for (const auto& [group, dim] : {std::pair<std::size_t, std::size_t>{1, 20}, {2, 128}, {3, 2}, {8, 20}}) {
+      for (const std::size_t first : {0, 3, 126, 517}) {
+        for (const std::size_t tokens : kTokens) {
+          model::Config config;
+          config.n_layers = 2;
+          config.n_kv_heads = 2;
+          config.n_q_heads = 2 * group;
+          config.head_dim = dim;
+          const std::size_t positions = first + tokens;
+          const auto q = random_floats(tokens * config.q_width(), 1);
+          const auto keys = random_floats(positions * config.kv_width(), 2),
+                     values = random_floats(positions * config.kv_width(), 3);
+          KvCache cache(config);
+          cache.grow(positions);
+          cache.store(1, 0, std::span(keys).first(first * config.kv_width()),
+                      std::span(values).first(first * config.kv_width()));
+          cache.store(1, first, std::span(keys).subspan(first * config.kv_width()),
+                      std::span(values).subspan(first * config.kv_width()));
+          std::vector<float> want(q.size());
+          reference::attention(pool, config, q, keys, values, first, want);
+          Guarded got(q.size());
+          attention(team, config, q, cache, 1, first, got.span());
+          expect_close(got, want,
+                       fmt::format("group {} dim {} first {} tokens {}", group, dim, first, tokens));
+        }
+      }
+    }
+  }
+}
+
+TEST_P(EveryIsa, AttentionSurvivesScoresThatOverflowExp) {
+  Team team = this->team();
+  ThreadPool pool(1);
+  model::Config config;
+  config.n_layers = 1;
+  config.n_kv_heads = 1;
+  config.n_q_heads = 1;
+  config.head_dim = 20;
+  for (const std::size_t tokens : {1, 129}) {
+    const auto q = random_floats(tokens * 20, 1, 60), keys = random_floats(tokens * 20, 2, 60),
+               values = random_floats(tokens * 20, 3);
+    KvCache cache(config);
+    cache.grow(tokens);
+    cache.store(0, 0, keys, values);
+    std::vector<float> want(q.size());
+    reference::attention(pool, config, q, keys, values, 0, want);
+    Guarded got(q.size());
+    attention(team, config, q, cache, 0, 0, got.span());
+    EXPECT_TRUE(got.zones_intact());
+    for (std::size_t i = 0; i < want.size(); ++i) ASSERT_NEAR(got.span()[i], want[i], 2e-3) << i;
+  }
+}
+
+}  // namespace
+}  // namespace fs::cpu
