@@ -1,0 +1,72 @@
+# fish completion for fs
+
+set -l shapes qwen3-0.6b qwen3-1.7b qwen3-4b tiny-odd
+set -l models synthetic:$shapes
+
+function __fs_in
+    __fish_seen_subcommand_from $argv
+end
+
+complete -c fs -f
+complete -c fs -n __fish_use_subcommand -a generate -d "Continue a prompt, or answer it as a chat"
+complete -c fs -n __fish_use_subcommand -a logits -d "Scores for the token after a prompt"
+complete -c fs -n __fish_use_subcommand -a tokenize -d "Text to token ids"
+complete -c fs -n __fish_use_subcommand -a detokenize -d "Token ids to text"
+complete -c fs -n __fish_use_subcommand -a inspect -d "What a checkpoint holds"
+complete -c fs -n __fish_use_subcommand -a synth -d "Write a synthetic model"
+complete -c fs -n __fish_use_subcommand -l version -d "Print the version"
+complete -c fs -s h -l help -d "Print help"
+
+# every command
+complete -c fs -n "__fs_in generate logits tokenize detokenize inspect synth" -s q -l quiet -d "Only the answer and errors"
+complete -c fs -n "__fs_in generate logits tokenize detokenize inspect" -s m -l model -rF -a "$models" -d Checkpoint
+complete -c fs -n "__fs_in generate logits tokenize detokenize inspect" -l json -d "One JSON object"
+
+# text in
+complete -c fs -n "__fs_in generate logits tokenize" -s p -l prompt -x -d "The text"
+complete -c fs -n "__fs_in generate logits tokenize detokenize" -s f -l file -rF -d "Read from a file"
+complete -c fs -n "__fs_in generate logits tokenize detokenize" -l stdin -d "Read from standard input"
+complete -c fs -n "__fs_in generate logits" -l tokens -x -d "Token ids instead of text"
+
+# a model that runs
+complete -c fs -n "__fs_in generate logits" -l backend -x -a "auto cpu reference" -d "What computes"
+complete -c fs -n "__fs_in generate logits" -l isa -x -a "auto portable avx2" -d "Instruction set of the cpu backend"
+complete -c fs -n "__fs_in generate logits" -s t -l threads -x -d "Processor threads"
+complete -c fs -n "__fs_in generate logits" -s c -l ctx -l ctx-size -x -d "Tokens of context at most"
+complete -c fs -n "__fs_in generate logits" -l temp -l temperature -x -d "Temperature; 0 is greedy"
+complete -c fs -n "__fs_in generate logits" -l topk -l top-k -x -d "Keep the N most likely tokens"
+complete -c fs -n "__fs_in generate logits" -l topp -l top-p -x -d "Keep the likeliest tokens that reach P"
+complete -c fs -n "__fs_in generate logits" -l minp -l min-p -x -d "Keep tokens with this share of the best"
+complete -c fs -n "__fs_in generate logits" -l repeat-penalty -l repetition-penalty -x -d "Divide logits of tokens seen"
+complete -c fs -n "__fs_in generate logits" -l presence-penalty -x -d "Subtract from logits of tokens seen"
+
+# generate
+complete -c fs -n "__fs_in generate synth" -s s -l seed -x -d "Decides every draw or weight"
+complete -c fs -n "__fs_in generate" -l prompts -rF -d "Many prompts, a JSON object a line"
+complete -c fs -n "__fs_in generate" -s n -l n-predict -x -d "Tokens at most"
+complete -c fs -n "__fs_in generate" -l stop -x -d "End before this text"
+complete -c fs -n "__fs_in generate" -l chat -d "Apply the chat template"
+complete -c fs -n "__fs_in generate" -l system -x -d "The chat's system message"
+complete -c fs -n "__fs_in generate" -l think -d "Let the model think first"
+complete -c fs -n "__fs_in generate" -l no-think -d "Answer without thinking"
+complete -c fs -n "__fs_in generate" -l ignore-eos -d "Go on after end-of-text tokens"
+
+# logits
+complete -c fs -n "__fs_in logits" -l top -x -d "How many tokens to list"
+complete -c fs -n "__fs_in logits" -l all-positions -d "Log-probability of every prompt token"
+complete -c fs -n "__fs_in logits" -s o -l out -rF -d "Write all logits"
+complete -c fs -n "__fs_in logits" -l record -rF -d "Write values inside the forward pass"
+complete -c fs -n "__fs_in logits" -l taps -x -d "Points to record" \
+    -a "embed attn_norm q k v attn_out attn_resid mlp_norm mlp_act block_out final_norm logits"
+complete -c fs -n "__fs_in logits" -l layers -x -d "Layers to record"
+
+# tokenize
+complete -c fs -n "__fs_in tokenize" -l pieces -d "A table of ids and pieces"
+complete -c fs -n "__fs_in tokenize" -l count -d "Only how many"
+complete -c fs -n "__fs_in tokenize" -l no-special -d "Special tokens are plain text"
+
+# inspect, synth
+complete -c fs -n "__fs_in inspect" -F -a "$models"
+complete -c fs -n "__fs_in inspect" -l verify -d "Compare sha256 with the published files"
+complete -c fs -n "__fs_in synth" -F -a "$shapes"
+complete -c fs -n "__fs_in synth" -l force -d "Replace files that are there"

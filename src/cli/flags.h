@@ -1,0 +1,42 @@
+#pragma once
+#include <CLI/CLI.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/numbers.h"
+
+/// How a command declares one flag of its own. Values reach the program as they were written.
+namespace fs::cli {
+
+// CLI11 takes a positional "[a,b]" for the list a, b. A mark in front of such arguments keeps them whole; the
+// functions below take it off again.
+
+/// To be applied to every argument before CLI11 sees it.
+std::string keep_verbatim(std::string argument);
+/// The argument as the user wrote it.
+std::string verbatim(const std::string& kept);
+
+/// A flag's text, or a single positional's.
+CLI::Option* add_text(CLI::App& command, const std::string& names, std::optional<std::string>& value,
+                      const std::string& help);
+/// A flag that may be given several times.
+CLI::Option* add_texts(CLI::App& command, const std::string& names, std::vector<std::string>& values,
+                       const std::string& help);
+/// A positional of any number of words.
+CLI::Option* add_words(CLI::App& command, const std::string& name, std::vector<std::string>& words,
+                       const std::string& help);
+
+/// A number in [lowest, highest]; NaN, signs of unsigned numbers and trailing text are Error(usage).
+template <class Number, class Target>
+CLI::Option* add_number(CLI::App& command, const std::string& names, Target& value, Number lowest,
+                        Number highest, const std::string& help) {
+  const std::string flag = names.substr(0, names.find(','));
+  const auto read = [&value, flag, lowest, highest](const CLI::results_t& results) {
+    value = parse_number<Number>(verbatim(results.back()), flag, lowest, highest);
+    return true;
+  };
+  return command.add_option(names, read, help)->type_name("N")->expected(1);
+}
+
+}  // namespace fs::cli

@@ -1,0 +1,204 @@
+#include <chrono>
+#include <limits>
+#include <memory>
+
+#include "cli/commands.h"
+#include "cli/flags.h"
+#include "cli/generation.h"
+#include "cli/generation_job.h"
+#include "cli/input.h"
+#include "cli/json_output.h"
+#include "cli/open_model.h"
+#include "cli/options.h"
+#include "cli/terminal.h"
+#include "engine/session.h"
+
+namespace fs::cli {
+namespace {
+
+struct GenerateOptions {
+  CommonOptions common;
+  ComputeOptions compute;
+  PromptOptions prompt;
+  SamplingOptions sampling;
+  std::optional<std::string> prompts, system;
+  std::optional<bool> think;
+  std::vector<std::string> stops;
+  std::int64_t max_tokens = 128;
+  bool chat = false, ignore_eos = false, json = false;
+};
+
+/// The job that the flags describe, without its prompt.
+GenerationJob job_from_flags(const GenerateOptions& options) {
+  GenerationJob job;
+  const bool quiet = options.common.quiet;
+  job.chat = options.chat;
+  if (options.system) job.system = valid_utf8(*options.system, "--system", quiet);
+  job.think = options.think;
+  if (options.max_tokens >= 0) job.max_tokens = static_cast<std::size_t>(options.max_tokens);
+  job.ignore_eos = options.ignore_eos;
+  for (const std::string& stop : options.stops) job.stops.push_back(valid_utf8(stop, "--stop", quiet));
+  job.sampler = options.sampling.sampler;
+  job.seed = options.sampling.seed;
+  return job;
+}
+
+/// Everything to run, checked: after this only the model itself can fail.
+std::vector<GenerationRequest> make_requests(const GenerateOptions& options, const OpenModel& model) {
+  GenerationJob job = job_from_flags(options);
+  std::vector<GenerationRequest> requests;
+  if (options.prompts) {
+    for (const NumberedJob& numbered : read_jobs(*options.prompts, job)) {
+      try {
+        requests.push_back(make_request(numbered.job, model));
+      } catch (const Error& error) {
+        fail(error.code(), "{}: {}", numbered.where, error.what());
+      }
+    }
+    return requests;
+  }
+  if (options.prompt.only_tokens()) {
+    job.tokens = parse_token_ids(*options.prompt.tokens, "--tokens");
+  } else {
+    const std::string text = read_text(options.prompt, FinalNewline::drop);
+    job.text = valid_utf8(text, "the prompt", options.common.quiet);
+  }
+  requests.push_back(make_request(job, model));
+  return requests;
+}
+
+Json as_json(const OpenModel& model, std::string_view backend, const GenerationRequest& request,
+             const Generation& result) {
+  const auto speed = result.tokens_per_second();
+  Json document = {{"model", model.name()},
+                   {"backend", backend},
+                   {"prompt_ids", request.prompt},
+                   {"ids", result.ids},
+                   {"pieces", json_pieces(model.tokenizer(), result.ids)},
+                   {"logprobs", result.logprobs},
+                   {"text", result.text},
+                   {"stop_reason", name(result.reason)}};
+  if (result.reason == StopReason::stop) document["stop_text"] = result.stop_text;
+  document["seed"] = request.sampler.seed;
+  document["timing"] = {
+      {"first_token_seconds", result.ids.empty() ? Json() : Json(result.first_token_seconds)},
+      {"seconds", result.seconds},
+      {"tokens_per_second", speed ? Json(*speed) : Json()}};
+  return document;
+}
+
+std::string plural(std::size_t count, std::string_view what) {
+  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+}
+
+void print_statistics(const GenerationRequest& request, const Generation& result) {
+  std::string line = fmt::format("seed {}{} · {} · {} generated", request.sampler.seed,
+                                 request.sampler.temperature == 0 ? " (greedy)" : "",
+                                 plural(request.prompt.size(), "prompt token"), result.ids.size());
+  if (!result.ids.empty()) line += fmt::format(" · first token {:.3f} s", result.first_token_seconds);
+  if (const auto speed = result.tokens_per_second()) line += fmt::format(" · {:.2f} tok/s", *speed);
+  line += fmt::format(" · stop: {}", name(result.reason));
+  if (result.reason == StopReason::stop) line += fmt::format(" \"{}\"", result.stop_text);
+  notice(line);
+}
+
+/// Runs one request on an empty session and prints the answer.
+Generation answer(const GenerateOptions& options, const OpenModel& model, const engine::Backend& backend,
+                  const GenerationRequest& request, ProgressBar& progress) {
+  engine::Session session(backend, model.context);
+  const bool streams = !options.json && !options.prompts;
+  bool begun = false;
+  const auto on_text = [&](std::string_view text) {
+    if (!streams) return;
+    begun = true;
+    progress.erase();
+    print(text);
+    flush();
+  };
+  Generation result;
+  try {
+    result = generate(session, model.tokenizer(), model.n_ids(), request, on_text, progress.callback());
+  } catch (const Error&) {
+    if (begun) print("\n");  // the error gets a line of its own
+    throw;
+  }
+  progress.erase();
+  if (!streams) {
+    print_json(as_json(model, backend.name(), request, result));
+  } else if (!result.text.ends_with('\n')) {
+    print("\n");
+  }
+  flush();
+  return result;
+}
+
+ExitCode generate_command(const GenerateOptions& options, const Hooks& hooks) {
+  const OpenModel model = open_model(options.common, options.compute);
+  const std::vector<GenerationRequest> requests = make_requests(options, model);
+
+  const InterruptScope interrupt;
+  ProgressBar progress(options.common.quiet);
+  const auto backend = load_backend(model, options.compute, hooks, progress);
+  for (const GenerationRequest& request : requests) {
+    const Generation result = answer(options, model, *backend, request, progress);
+    if (!options.common.quiet) print_statistics(request, result);
+    if (result.reason == StopReason::interrupted) return ExitCode::interrupted;
+  }
+  return ExitCode::ok;
+}
+
+}  // namespace
+
+void add_generate(CommandLine& line) {
+  auto options = std::make_shared<GenerateOptions>();
+  CLI::App& command = *line.app.add_subcommand("generate", "Continue a prompt, or answer it as a chat");
+  command.footer(
+      "The answer streams to standard output, statistics go to standard error. One newline at the end of a "
+      "prompt\n"
+      "from a file or standard input is not part of it. Ctrl-C ends the answer, a second one quits at "
+      "once.\n\n"
+      "Examples:\n"
+      "  fs generate \"The capital of France is\"\n"
+      "  fs generate --chat --no-think \"What is two plus three?\"\n"
+      "  fs generate --temp 0.7 --topp 0.9 --seed 1 -n 64 \"Once upon a time\"\n"
+      "  fs generate --stop . -q \"The capital of Italy is\"\n"
+      "  echo '{\"prompt\": \"Two and two\", \"n\": 8}' | fs generate --prompts -\n");
+  add_prompt(command, options->prompt, "PROMPT");
+  add_prompt_tokens(command, options->prompt);
+  CLI::Option* prompts = add_text(
+      command, "--prompts", options->prompts,
+      "Many prompts: one JSON object a line with prompt or tokens, and optionally chat, system, think, n, "
+      "ignore_eos, stop, seed, temp, top_k, top_p, min_p, repeat_penalty, presence_penalty; prints one "
+      "JSON object a line, in order; - is standard input");
+  prompts->type_name("FILE.jsonl");
+  for (const char* source : {"PROMPT", "--prompt", "--file", "--stdin", "--tokens"}) {
+    prompts->excludes(command.get_option(source));
+  }
+  add_number<std::int64_t>(
+      command, "-n,--n-predict", options->max_tokens, -1, std::numeric_limits<std::int64_t>::max(),
+      "Tokens to generate at most; -1: until the model ends or the context is full. Default: 128");
+  add_texts(command, "--stop", options->stops, "End before this text; may be given several times");
+  CLI::Option* chat =
+      command.add_flag("--chat", options->chat, "The prompt is a user's message: apply the chat template");
+  add_text(command, "--system", options->system, "The chat's system message")->needs(chat);
+  CLI::Option* think = command.add_flag(
+      "--think", [options](std::int64_t) { options->think = true; },
+      "The chat lets the model think first (its default)");
+  CLI::Option* no_think = command.add_flag(
+      "--no-think", [options](std::int64_t) { options->think = false; },
+      "The chat asks for an answer without thinking");
+  think->needs(chat)->excludes(no_think);
+  no_think->needs(chat);
+  command.add_flag("--ignore-eos", options->ignore_eos, "Go on after end-of-text tokens");
+  command.add_flag("--json", options->json,
+                   "One JSON object: ids, pieces, logprobs, text, stop_reason, seed, timing; no streaming");
+  add_sampling(command, options->sampling);
+  add_seed(command, options->sampling.seed, "Decides every draw. Default: chosen at random and printed");
+  add_common(command, options->common);
+  add_compute(command, options->compute);
+  command.callback([&line, options] {
+    line.action = [&line, options] { return generate_command(*options, line.hooks); };
+  });
+}
+
+}  // namespace fs::cli

@@ -1,0 +1,96 @@
+#include "cli/open_model.h"
+
+#include <system_error>
+#include <utility>
+
+#include "base/error.h"
+#include "base/thread_pool.h"
+#include "engine/session.h"
+#include "model/locate.h"
+
+namespace fs::cli {
+model::Location locate_model(const CommonOptions& common) {
+  model::Location location = model::locate(common.model);
+  if (location.notice && !common.quiet) notice(*location.notice);
+  return location;
+}
+
+std::optional<text::Tokenizer> load_tokenizer(const model::Checkpoint& checkpoint) {
+  const auto& file = checkpoint.tokenizer_file();
+  if (!file) return std::nullopt;
+  auto tokenizer = text::Tokenizer::load(*file);
+  const std::size_t vocab_size = checkpoint.config().vocab_size;
+  if (tokenizer.size() > vocab_size) {
+    fail(ExitCode::unusable,
+         "{}: {} token ids, but config.json says vocab_size {}: they belong to different models",
+         file->string(), tokenizer.size(), vocab_size);
+  }
+  return tokenizer;
+}
+
+std::size_t OpenModel::n_ids() const {
+  return loaded_tokenizer ? loaded_tokenizer->size() : checkpoint.config().vocab_size;
+}
+
+void OpenModel::check_prompt(const std::vector<TokenId>& ids, std::size_t room) const {
+  if (ids.empty()) fail(ExitCode::usage, "the prompt is empty: at least one token is needed");
+  const std::size_t vocab_size = checkpoint.config().vocab_size;
+  for (const TokenId id : ids) {
+    if (id >= vocab_size)
+      fail(ExitCode::usage, "token id {}: {} has ids 0 to {}", id, name(), vocab_size - 1);
+  }
+  if (ids.size() > context || room > context - ids.size()) {
+    fail(ExitCode::usage,
+         "the prompt has {} tokens{}, the context holds {}: shorten it or raise --ctx (the model's "
+         "limit is {})",
+         ids.size(), room > 0 ? " and leaves no room to generate" : "", context,
+         checkpoint.config().max_positions);
+  }
+}
+
+OpenModel open_model(const CommonOptions& common, const ComputeOptions& compute) {
+  OpenModel model{model::Checkpoint::open(locate_model(common)), std::nullopt, 0};
+  const model::Config& config = model.checkpoint.config();
+  model.context = compute.context.value_or(config.max_positions);
+  engine::check_context(model.context, config);
+  model.loaded_tokenizer = load_tokenizer(model.checkpoint);
+  return model;
+}
+
+std::unique_ptr<engine::Backend> load_backend(const OpenModel& model, const ComputeOptions& compute,
+                                              const Hooks& hooks, ProgressBar& progress) {
+  ThreadPool pool(compute.threads == 0 ? available_processors() : compute.threads);
+  model::Weights weights = model.checkpoint.load(pool, progress.callback());
+  progress.erase();
+  throw_if_interrupted();
+  if (hooks.after_load) hooks.after_load(weights);
+  return engine::make_backend({compute.backend, compute.threads, compute.isa}, model.checkpoint.config(),
+                              std::move(weights));
+}
+
+std::filesystem::path find_tokenizer(const CommonOptions& common) {
+  namespace files = std::filesystem;
+  constexpr const char* file_name = "tokenizer.json";
+  std::optional<std::string> spec = common.model;
+  if (const auto paths = model::SearchPaths::from_environment(); !spec && !paths.fs_model.empty()) {
+    spec = paths.fs_model;
+  }
+  std::error_code none;
+  if (spec && files::is_directory(*spec, none) && files::exists(files::path(*spec) / file_name, none)) {
+    return files::path(*spec) / file_name;
+  }
+  if (spec && spec->ends_with(".json") && files::is_regular_file(*spec, none)) return *spec;
+
+  const model::Location location = locate_model(common);
+  if (!location.synthetic.empty()) {
+    fail(ExitCode::usage, "{} has no tokenizer: a synthetic model takes token ids (--tokens)", location.spec);
+  }
+  const files::path directory =
+      files::is_directory(location.path, none) ? location.path : location.path.parent_path();
+  if (!files::exists(directory / file_name, none)) {
+    fail(ExitCode::unusable, "{}: no {} there", directory.string(), file_name);
+  }
+  return directory / file_name;
+}
+
+}  // namespace fs::cli

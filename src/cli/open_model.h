@@ -1,0 +1,53 @@
+#pragma once
+#include <cstddef>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/options.h"
+#include "cli/run.h"
+#include "cli/terminal.h"
+#include "engine/backend.h"
+#include "model/checkpoint.h"
+#include "text/tokenizer.h"
+
+namespace fs::cli {
+
+/// A model before its weights are loaded: all that is needed to refuse a command early.
+struct OpenModel {
+  model::Checkpoint checkpoint;
+  std::optional<text::Tokenizer> loaded_tokenizer;
+  std::size_t context = 0;  ///< tokens at most: --ctx or the model's limit
+
+  /// Null for a model without one.
+  const text::Tokenizer* tokenizer() const { return loaded_tokenizer ? &*loaded_tokenizer : nullptr; }
+  const std::string& name() const { return checkpoint.location().spec; }
+  /// Ids that may be generated: the tokenizer's, without the padding of the embedding table.
+  std::size_t n_ids() const;
+  /// Throws Error(usage) if the prompt is empty, has an id beyond the vocabulary or does not fit into the
+  /// context together with `room` more tokens.
+  void check_prompt(const std::vector<TokenId>& ids, std::size_t room) const;
+};
+
+/// Finds the model that --model or its absence means; says which one if the user has not. Throws Error.
+model::Location locate_model(const CommonOptions& common);
+
+/// The tokenizer beside a checkpoint, if there is one. Throws Error(unusable), also if it has more ids than
+/// the embedding has rows.
+std::optional<text::Tokenizer> load_tokenizer(const model::Checkpoint& checkpoint);
+
+/// Finds and opens the model, says which one if the user has not, and checks --ctx. Throws Error.
+OpenModel open_model(const CommonOptions& common, const ComputeOptions& compute);
+
+/// Loads the weights and hands them to a backend.
+std::unique_ptr<engine::Backend> load_backend(const OpenModel& model, const ComputeOptions& compute,
+                                              const Hooks& hooks, ProgressBar& progress);
+
+/// The tokenizer.json of a model, for commands that need nothing else of it: beside it there may be no
+/// weights and no config. `spec` may also be the file itself. Throws Error(usage) for a synthetic model,
+/// which has none.
+std::filesystem::path find_tokenizer(const CommonOptions& common);
+
+}  // namespace fs::cli

@@ -1,0 +1,91 @@
+#include "cli/options.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "cli/flags.h"
+
+namespace fs::cli {
+namespace {
+
+constexpr std::size_t most_threads = 1024;
+
+}  // namespace
+
+void add_common(CLI::App& command, CommonOptions& options) {
+  add_text(command, "-m,--model", options.model,
+           "Checkpoint: a directory, a file, a Hugging Face name (ORG/NAME) in the local cache, or "
+           "synthetic:SHAPE[@SEED]. Default: $FS_MODEL, Qwen/Qwen3-0.6B in the cache, the bundled tiny model")
+      ->type_name("MODEL");
+  command.add_flag("-q,--quiet", options.quiet,
+                   "Only the answer and errors: no notices, statistics or progress");
+}
+
+void add_compute(CLI::App& command, ComputeOptions& options) {
+  command.add_option("--backend", options.backend, "What computes: auto (the fastest here), cpu, reference")
+      ->type_name("NAME")
+      ->check(CLI::IsMember({"auto", "cpu", "reference"}));
+  command.add_option("--isa", options.isa, "Instruction set of the cpu backend: auto, portable, avx2")
+      ->type_name("NAME")
+      ->check(CLI::IsMember({"auto", "portable", "avx2"}));
+  add_number<std::size_t>(command, "--threads,-t", options.threads, 1, most_threads,
+                          "Processor threads. Default: one for each processor");
+  add_number<std::size_t>(command, "--ctx,-c,--ctx-size", options.context, 1,
+                          std::numeric_limits<std::size_t>::max(),
+                          "Tokens of context at most, which bounds memory. Default: the model's limit");
+}
+
+std::vector<std::string_view> PromptOptions::named() const {
+  std::vector<std::string_view> sources;
+  if (!words.empty()) sources.emplace_back("an argument");
+  if (prompt) sources.emplace_back("--prompt");
+  if (file) sources.emplace_back("--file");
+  if (standard_input) sources.emplace_back("--stdin");
+  if (tokens) sources.emplace_back("--tokens");
+  return sources;
+}
+
+void add_prompt(CLI::App& command, PromptOptions& options, const std::string& positional) {
+  add_words(command, positional, options.words, "The text; words are joined by blanks; - is standard input");
+  add_text(command, "-p,--prompt", options.prompt, "The text, as a flag");
+  add_text(command, "-f,--file", options.file, "Read the text from a file; - is standard input")
+      ->type_name("FILE");
+  command.add_flag(
+      "--stdin", options.standard_input,
+      "Read the text from standard input; also what happens without any text when it is not a terminal");
+}
+
+void add_prompt_tokens(CLI::App& command, PromptOptions& options) {
+  add_text(command, "--tokens", options.tokens, "Token ids instead of text: 785,6722,315")->type_name("IDS");
+}
+
+bool SamplingOptions::any_given() const {
+  return std::any_of(filters.begin(), filters.end(),
+                     [](const CLI::Option* flag) { return flag->count() > 0; });
+}
+
+void add_sampling(CLI::App& command, SamplingOptions& options) {
+  // Any finite number: the sampler itself knows the ranges and is made before weights are loaded.
+  constexpr float low = std::numeric_limits<float>::lowest(), high = std::numeric_limits<float>::max();
+  engine::SamplerOptions& s = options.sampler;
+  options.filters = {
+      add_number<float>(command, "--temp,--temperature", s.temperature, low, high,
+                        "Temperature; 0, the default, takes the most likely token"),
+      add_number<std::size_t>(command, "--topk,--top-k", s.top_k, 0, std::numeric_limits<std::size_t>::max(),
+                              "Keep the N most likely tokens; 0, the default, keeps all"),
+      add_number<float>(command, "--topp,--top-p", s.top_p, low, high,
+                        "Keep the likeliest tokens that reach this probability together. Default: 1"),
+      add_number<float>(command, "--minp,--min-p", s.min_p, low, high,
+                        "Keep tokens with at least this share of the best one's probability. Default: 0"),
+      add_number<float>(command, "--repeat-penalty,--repetition-penalty", s.repetition_penalty, low, high,
+                        "Divide (multiply, where negative) the logits of tokens seen. Default: 1"),
+      add_number<float>(command, "--presence-penalty", s.presence_penalty, low, high,
+                        "Subtract from the logits of tokens seen. Default: 0"),
+  };
+}
+
+void add_seed(CLI::App& command, std::optional<std::uint64_t>& seed, const std::string& help) {
+  add_number<std::uint64_t>(command, "--seed,-s", seed, 0, std::numeric_limits<std::uint64_t>::max(), help);
+}
+
+}  // namespace fs::cli

@@ -1,0 +1,65 @@
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/types.h"
+#include "engine/sampler.h"
+
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
+
+/// The flags that several commands share. Each is declared once, here, so that it means the same everywhere.
+namespace fs::cli {
+
+/// --model and -q: of every command that looks at a checkpoint.
+struct CommonOptions {
+  std::optional<std::string> model;
+  bool quiet = false;  ///< no notices, no statistics, no progress; errors are always said
+};
+void add_common(CLI::App& command, CommonOptions& options);
+
+/// --backend, --threads, --isa, --ctx: of every command that runs a model.
+struct ComputeOptions {
+  std::string backend = "auto";
+  std::string isa = "auto";            ///< instruction set of the cpu backend
+  std::size_t threads = 0;             ///< 0, not given: as many as there are processors
+  std::optional<std::size_t> context;  ///< the model's limit if not given
+};
+void add_compute(CLI::App& command, ComputeOptions& options);
+
+/// Where a prompt comes from. At most one source is given; none means standard input, unless it is a
+/// terminal.
+struct PromptOptions {
+  std::vector<std::string> words;     ///< positional; joined by blanks; a single "-" is standard input
+  std::optional<std::string> prompt;  ///< -p; "-" is standard input
+  std::optional<std::string> file;    ///< -f; "-" is standard input
+  std::optional<std::string> tokens;  ///< --tokens: ids instead of text
+  bool standard_input = false;        ///< --stdin
+
+  /// The sources that are named, for messages: "--prompt", …
+  std::vector<std::string_view> named() const;
+  bool only_tokens() const { return tokens.has_value() && named().size() == 1; }
+};
+/// `positional` names the positional argument in the help: "PROMPT".
+void add_prompt(CLI::App& command, PromptOptions& options, const std::string& positional);
+/// --tokens: for the commands that run a model.
+void add_prompt_tokens(CLI::App& command, PromptOptions& options);
+
+/// The sampler's flags in our, llama.cpp's and Hugging Face's spelling.
+struct SamplingOptions {
+  engine::SamplerOptions sampler;  ///< without the seed
+  std::optional<std::uint64_t> seed;
+  std::vector<CLI::Option*> filters;  ///< the flags that shape the distribution
+
+  bool any_given() const;
+};
+void add_sampling(CLI::App& command, SamplingOptions& options);
+void add_seed(CLI::App& command, std::optional<std::uint64_t>& seed, const std::string& help);
+
+}  // namespace fs::cli

@@ -1,0 +1,81 @@
+#include "cli/run.h"
+
+#include <exception>
+#include <memory>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "cli/commands.h"
+#include "cli/flags.h"
+#include "cli/help.h"
+#include "cli/terminal.h"
+
+namespace fs::cli {
+namespace {
+
+ExitCode parse_and_run(CommandLine& line, int argc, const char* const* argv) {
+  try {
+    std::vector<std::string> arguments;  // last one first, as CLI11 takes them
+    for (int i = argc - 1; i > 0; --i) arguments.push_back(keep_verbatim(argv[i]));
+    line.app.parse(std::move(arguments));
+  } catch (const CLI::CallForHelp&) {
+    const auto chosen = line.app.get_subcommands();
+    print(chosen.empty() ? line.app.help() : chosen.front()->help("fs"));
+    return ExitCode::ok;
+  } catch (const CLI::CallForVersion& version) {
+    print(fmt::format("{}\n", version.what()));
+    return ExitCode::ok;
+  } catch (const CLI::ParseError& error) {
+    throw Error(ExitCode::usage, usage_message(line.app, error));
+  }
+  return line.action();
+}
+
+/// Prints what is still owed to stdout, then the error.
+ExitCode give_up(ExitCode code, std::string_view message) {
+  try {
+    flush();
+  } catch (const Error&) {
+    // The error that is about to be said came first.
+  }
+  error_line(message);
+  return code;
+}
+
+}  // namespace
+
+int run(int argc, const char* const* argv, const Hooks& hooks) {
+  ExitCode code = ExitCode::ok;
+  try {
+    prepare_process();
+    CLI::App app("fs runs Qwen3-0.6B and other dense Qwen3 models: exact, explainable, fast.", "fs");
+    app.formatter(std::make_shared<HelpFormatter>());
+    app.set_version_flag("--version", "fs " FS_VERSION, "Print the version");
+    app.set_help_flag("-h,--help", "Print this help");
+    app.require_subcommand(1);
+    app.footer(
+        "Examples:\n"
+        "  fs generate \"The capital of France is\"\n"
+        "  fs logits \"The capital of France is\"\n"
+        "  fs generate --help\n");
+    CommandLine line{app, hooks, {}};
+    add_generate(line);
+    add_logits(line);
+    add_tokenize(line);
+    add_detokenize(line);
+    add_inspect(line);
+    add_synth(line);
+    code = parse_and_run(line, argc, argv);
+    flush();
+  } catch (const Error& error) {
+    code = give_up(error.code(), error.what());
+  } catch (const std::bad_alloc&) {
+    code = give_up(ExitCode::failed, "out of memory: lower --ctx or use a smaller model");
+  } catch (const std::exception& error) {
+    code = give_up(ExitCode::failed, error.what());
+  }
+  return static_cast<int>(code);
+}
+
+}  // namespace fs::cli

@@ -1,0 +1,18 @@
+#pragma once
+#include <functional>
+
+#include "model/weights.h"
+
+namespace fs::cli {
+
+/// Where a test program reaches into `fs`.
+struct Hooks {
+  /// Called with the weights after they are loaded and before a backend is made of them.
+  std::function<void(model::Weights&)> after_load;
+};
+
+/// The whole program: parses the command line, runs the command, prints any error as one line on stderr.
+/// Returns the exit code (base/error.h).
+int run(int argc, const char* const* argv, const Hooks& hooks = {});
+
+}  // namespace fs::cli
