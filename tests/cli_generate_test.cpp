@@ -208,7 +208,7 @@ TEST(Interrupt, KeepsThePartialAnswer) {
 TEST(Interrupt, EndsAPromptsFile) {
   Command command;
   std::string lines;
-  for (int i = 0; i < 100; ++i) lines += "{\"tokens\": [1, 2], \"n\": 3000}\n";
+  for (int i = 0; i < 100; ++i) lines += "{\"tokens\": [1, 2], \"n\": 300}\n";
   command.args = {"generate", "--model", odd, "--prompts", "-", "--backend", "reference"};
   command.input = lines;
   command.interrupt_when = [](const std::string& out) { return !out.empty(); };

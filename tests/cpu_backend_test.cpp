@@ -93,9 +93,9 @@ TEST_P(EveryIsa,
        MatchesTheReferenceBehindAPrefix) {  // across borders of the cache's blocks, decode and prefill
   const model::Config config = model::synthetic_config("tiny-odd");
   const auto got = cpu(config), want = reference_of(config);
-  for (const std::size_t prefix : {127, 128, 300}) {
+  for (const std::size_t prefix : {127U, 128U, 300U}) {
     const auto before = some_tokens(prefix, config.vocab_size, 5);
-    for (const std::size_t rows : {1, 2, 17, 130}) {
+    for (const std::size_t rows : {1U, 2U, 17U, 130U}) {
       const auto tokens = some_tokens(rows, config.vocab_size);
       expect_same_taps(taps_of(*got, before, tokens), taps_of(*want, before, tokens),
                        fmt::format("prefix {} rows {}", prefix, rows));
@@ -104,15 +104,15 @@ TEST_P(EveryIsa,
 }
 
 TEST_P(EveryIsa, MatchesTheReferenceForOtherShapes) {
-  for (const std::size_t group : {1, 2, 3, 8}) {
-    for (const std::size_t head_dim : {2, 20, 128}) {
+  for (const std::size_t group : {1U, 2U, 3U, 8U}) {
+    for (const std::size_t head_dim : {2U, 20U, 128U}) {
       model::Config config = small_config();
       config.n_kv_heads = 2;
       config.n_q_heads = 2 * group;
       config.head_dim = head_dim;
       config.tie_word_embeddings = group % 2 == 0;
       const auto got = cpu(config), want = reference_of(config);
-      for (const std::size_t rows : {1, 5, 33}) {
+      for (const std::size_t rows : {1U, 5U, 33U}) {
         const auto tokens = some_tokens(rows, config.vocab_size);
         expect_same_taps(taps_of(*got, {}, tokens), taps_of(*want, {}, tokens),
                          fmt::format("group {} head_dim {} rows {}", group, head_dim, rows));
@@ -167,7 +167,7 @@ TEST_P(EveryIsa, ReadsEveryDtypeAtAnyAddress) {
     weights.embed_tokens = moved(weights.embed_tokens, dtype, storage);
     weights.lm_head = weights.embed_tokens;
     const auto got = cpu(config, weights), want = reference::make_backend(config, weights, 1);
-    for (const std::size_t rows : {1, 5, 33}) {
+    for (const std::size_t rows : {1U, 5U, 33U}) {
       const auto tokens = some_tokens(rows, config.vocab_size);
       expect_same_taps(taps_of(*got, {}, tokens), taps_of(*want, {}, tokens),
                        std::string(model::name(dtype)));
@@ -178,9 +178,9 @@ TEST_P(EveryIsa, ReadsEveryDtypeAtAnyAddress) {
 TEST_P(EveryIsa, IsBitIdenticalForAnyNumberOfThreads) {
   const model::Config config = model::synthetic_config("tiny-odd");
   const auto one = cpu(config, 1);
-  for (const std::size_t threads : {2, 3}) {
+  for (const std::size_t threads : {2U, 3U}) {
     const auto many = cpu(config, threads);
-    for (const std::size_t rows : {1, 5, 129}) {
+    for (const std::size_t rows : {1U, 5U, 129U}) {
       const auto before = some_tokens(140, config.vocab_size, 2),
                  tokens = some_tokens(rows, config.vocab_size);
       const TapLog want = taps_of(*one, before, tokens);
@@ -206,7 +206,7 @@ TEST_P(EveryIsa, GivesTheSameLogitsForAnyChunking) {
   engine::ForwardOptions options;
   options.on_logits = collect(want);
   Session(*want_backend, 300).forward(tokens, options);
-  for (const std::size_t chunk : {1, 7, 9, 128, 129, 300}) {
+  for (const std::size_t chunk : {1U, 7U, 9U, 128U, 129U, 300U}) {
     std::vector<float> got;
     options.chunk = chunk;
     options.on_logits = collect(got);
@@ -232,7 +232,7 @@ TEST_P(EveryIsa, RewindsAsIfTheRestHadNeverBeen) {
 TEST_P(EveryIsa, GoesOnWithTheValuesThatAnObserverLeaves) {
   const model::Config config = model::synthetic_config("tiny-odd");
   const auto got = cpu(config), want = reference_of(config);
-  for (const std::size_t rows : {1, 17}) {
+  for (const std::size_t rows : {1U, 17U}) {
     const auto tokens = some_tokens(rows, config.vocab_size);
     for (std::size_t point = 0; point + 1 < engine::tap_point_count; ++point) {  // nothing follows the logits
       const auto run = [&](const Backend& backend) {

@@ -168,7 +168,7 @@ TEST_P(EveryIsa, LinearMatchesTheReferenceAtOddWidths) {
     for (const Shape shape :
          {Shape{1, 1}, {3, 20}, {33, 72}, {72, 151}, {151, 33}, {20, 3}, {347, 72}, {130, 300}}) {
       for (const std::size_t tokens : kTokens) check_linear(team, pool, dtype, shape, tokens);
-      for (const std::size_t tokens : {3, 4, 6, 7, 8, 9, 12, 13})
+      for (const std::size_t tokens : {3U, 4U, 6U, 7U, 9U, 15U, 16U})
         check_linear(team, pool, dtype, shape, tokens);
     }
   }
@@ -244,7 +244,7 @@ TEST_P(EveryIsa, SumsDoNotDependOnTheNumberOfThreads) {
 }
 
 TEST_P(EveryIsa, RmsNormMatchesTheReference) {
-  for (const std::size_t n : {1, 2, 3, 20, 33, 72, 128, 151, 1024, 2048, 3072}) {
+  for (const std::size_t n : {1U, 2U, 3U, 20U, 33U, 72U, 128U, 151U, 1024U, 2048U, 3072U}) {
     for (const float spread : {1e-4F, 1.0F, 300.0F}) {
       const auto x = random_floats(n, 1, spread), weight = random_floats(n, 2);
       std::vector<float> want(n);
@@ -259,7 +259,7 @@ TEST_P(EveryIsa, RmsNormMatchesTheReference) {
 }
 
 TEST_P(EveryIsa, RopeMatchesTheReference) {
-  for (const std::size_t dim : {2, 6, 20, 64, 128}) {
+  for (const std::size_t dim : {2U, 6U, 20U, 64U, 128U}) {
     const auto x = random_floats(dim, 1);
     std::vector<float> want = x, cosines, sines;
     reference::rope(want, 1, dim, 40'000, 1e6);
@@ -299,7 +299,7 @@ TEST_P(EveryIsa, ExpErrsByTwoUlpAtMost) {
 }
 
 TEST_P(EveryIsa, SoftmaxStepsJoin) {
-  for (const std::size_t n : {1, 2, 7, 8, 9, 20, 33, 128}) {
+  for (const std::size_t n : {1U, 2U, 7U, 8U, 9U, 20U, 33U, 128U}) {
     const auto scores = random_floats(2 * n, 5, 8);
     Guarded first(std::vector<float>(scores.begin(), scores.begin() + static_cast<std::ptrdiff_t>(n)));
     Guarded second(std::vector<float>(scores.begin() + static_cast<std::ptrdiff_t>(n), scores.end()));
@@ -346,7 +346,7 @@ TEST_P(EveryIsa, SwigluMatchesTheReferenceFarOut) {
 }
 
 TEST_P(EveryIsa, AddAndScaleStayInside) {
-  for (const std::size_t n : {1, 3, 8, 20, 33, 151}) {
+  for (const std::size_t n : {1U, 3U, 8U, 20U, 33U, 151U}) {
     const auto x = random_floats(n, 1), delta = random_floats(n, 2);
     Guarded sum(x), scaled(x);
     kernels().add(sum.data(), delta.data(), n);
@@ -361,10 +361,10 @@ TEST_P(EveryIsa, AddAndScaleStayInside) {
 
 TEST_P(EveryIsa, AttentionMatchesTheReference) {
   ThreadPool pool(2);
-  for (const std::size_t threads : {1, 3}) {
+  for (const std::size_t threads : {1U, 3U}) {
     Team team = this->team(threads);
     for (const auto& [group, dim] : {std::pair<std::size_t, std::size_t>{1, 20}, {2, 128}, {3, 2}, {8, 20}}) {
-      for (const std::size_t first : {0, 3, 126, 517}) {
+      for (const std::size_t first : {0U, 3U, 126U, 517U}) {
         for (const std::size_t tokens : kTokens) {
           model::Config config;
           config.n_layers = 2;
@@ -401,7 +401,7 @@ TEST_P(EveryIsa, AttentionSurvivesScoresThatOverflowExp) {
   config.n_kv_heads = 1;
   config.n_q_heads = 1;
   config.head_dim = 20;
-  for (const std::size_t tokens : {1, 129}) {
+  for (const std::size_t tokens : {1U, 129U}) {
     const auto q = random_floats(tokens * 20, 1, 60), keys = random_floats(tokens * 20, 2, 60),
                values = random_floats(tokens * 20, 3);
     KvCache cache(config);

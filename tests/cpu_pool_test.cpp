@@ -12,16 +12,34 @@ namespace fs::cpu {
 namespace {
 
 TEST(Pool, RunsEveryPieceOnce) {
-  for (const std::size_t threads : {1, 2, 3, 8}) {
+  for (const std::size_t threads : {1U, 2U, 3U, 8U}) {
     Pool pool(threads);
     EXPECT_EQ(pool.size(), threads);
-    for (const std::size_t count : {0, 1, 2, 3, 7, 64, 1000}) {
+    for (const std::size_t count : {0U, 1U, 2U, 3U, 7U, 64U, 1000U}) {
       std::vector<int> runs(count);  // no atomics: each piece belongs to one thread
       pool.for_each(count, [&](std::size_t piece, std::size_t thread) {
         ASSERT_LT(thread, threads);
         ++runs[piece];
       });
       for (const int n : runs) ASSERT_EQ(n, 1) << threads << " threads, " << count << " pieces";
+    }
+  }
+}
+
+TEST(Pool, CutsIntoRangesThatCoverEverythingOnce) {
+  for (const std::size_t threads : {1U, 2U, 3U}) {
+    Pool pool(threads);
+    for (const std::size_t count : {0U, 1U, 5U, 64U, 1001U}) {
+      for (const std::size_t most : {1U, 4U, 9U}) {
+        std::vector<int> runs(count);
+        pool.for_ranges(count, most, [&](std::size_t begin, std::size_t end, std::size_t thread) {
+          ASSERT_LT(begin, end);
+          ASSERT_LE(end - begin, most);
+          ASSERT_LT(thread, threads);
+          for (std::size_t i = begin; i < end; ++i) ++runs[i];
+        });
+        for (const int n : runs) ASSERT_EQ(n, 1) << threads << " threads, " << count << " by " << most;
+      }
     }
   }
 }

@@ -43,7 +43,7 @@ class EveryBackend : public ::testing::TestWithParam<std::string_view> {
     return make_backend({.name = GetParam(), .threads = 2}, config, std::move(weights));
   }
 };
-INSTANTIATE_TEST_SUITE_P(Backends, EveryBackend, ::testing::Values("reference"));
+INSTANTIATE_TEST_SUITE_P(Backends, EveryBackend, ::testing::Values("reference", "cpu"));
 
 void expect_close(std::span<const float> got, std::span<const float> want, const std::string& what) {
   ASSERT_EQ(got.size(), want.size()) << what;

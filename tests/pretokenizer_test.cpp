@@ -146,9 +146,10 @@ TEST(WordScanner, EqualsPcre2OnTheSamePattern) {
   }
 }
 
-/// Every code point in every role that the pattern has, as far as PCRE2 knows it.
-TEST(WordScanner, EqualsPcre2ForEveryCodePoint) {
-  for (std::uint32_t c = 0; c < 0x110000; ++c) {
+/// Code points in every role that the pattern has, as far as PCRE2 knows them: all of the small scripts, and
+/// a sample of the large ones.
+TEST(WordScanner, EqualsPcre2InEveryRole) {
+  for (std::uint32_t c = 0; c < 0x110000; c += c < 0x3000 ? 1 : 13) {
     if ((c >= 0xD800 && c <= 0xDFFF) || (unicode::classes()[c] & class_mask) != library_classes()[c])
       continue;
     const std::string x = utf8(c);

@@ -14,6 +14,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -188,9 +189,13 @@ TEST_F(RecorderTest, RefusesRowsThatDoNotFollow) {
   std::vector<float> values(6);
   Recorder shapes(everything());
   shapes.observe({TapPoint::k, 1, 0, 3, 1, 2, 3, values});
-  const std::string other = message_of([&] { shapes.observe({TapPoint::k, 1, 1, 4, 1, 3, 2, values}); });
-  EXPECT_NE(other.find("layers.1.k: rows of shape [3, 2] after rows of shape [2, 3]"), std::string::npos)
-      << other;
+  for (const auto& shape : {std::pair<std::size_t, std::size_t>{3, 3}, {2, 2}, {3, 2}}) {
+    const Tap tap{TapPoint::k, 1, 1, 4, 1, shape.first, shape.second, values};
+    const std::string other = message_of([&] { shapes.observe(tap); });
+    const std::string want =
+        fmt::format("layers.1.k: rows of shape [{}, {}] after rows of shape [2, 3]", tap.heads, tap.width);
+    EXPECT_NE(other.find(want), std::string::npos) << other;
+  }
 }
 
 TEST_F(RecorderTest, RefusesToWriteNothingOrHalfAPass) {

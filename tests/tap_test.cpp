@@ -89,7 +89,7 @@ class TapsOfEveryBackend : public ::testing::TestWithParam<std::string_view> {
     }
   }
 };
-INSTANTIATE_TEST_SUITE_P(Backends, TapsOfEveryBackend, ::testing::Values("reference"));
+INSTANTIATE_TEST_SUITE_P(Backends, TapsOfEveryBackend, ::testing::Values("reference", "cpu"));
 
 TEST_P(TapsOfEveryBackend, ArriveOnceEachInOrderWithTheirShapes) {
   std::vector<std::pair<TapPoint, std::size_t>> order{{TapPoint::embed, 0}};

@@ -1,5 +1,11 @@
 #include "cli/flags.h"
 
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+
 namespace fs::cli {
 namespace {
 
@@ -38,7 +44,24 @@ CLI::Option* add_words(CLI::App& command, const std::string& name, std::vector<s
     for (const std::string& word : results) words.push_back(verbatim(word));
     return true;
   };
-  return command.add_option(name, read, help)->expected(-1)->allow_extra_args();
+  return command.add_option(name, read, help)
+      ->expected(1, CLI::detail::expected_max_vector_size)
+      ->allow_extra_args();
+}
+
+CLI::Option* add_choice(CLI::App& command, const std::string& name, std::string& value,
+                        std::vector<std::string> choices, const std::string& help) {
+  const auto read = [&value, name, choices](const CLI::results_t& results) {
+    value = verbatim(results.back());
+    if (std::find(choices.begin(), choices.end(), value) == choices.end()) {
+      fail(ExitCode::usage, "{}: \"{}\" is unknown; expected one of {}", name, value,
+           fmt::join(choices, ", "));
+    }
+    return true;
+  };
+  return command.add_option(name, read, fmt::format("{}: {}", help, fmt::join(choices, ", ")))
+      ->type_name("NAME")
+      ->expected(1);
 }
 
 }  // namespace fs::cli

@@ -27,6 +27,10 @@ CLI::Option* add_texts(CLI::App& command, const std::string& names, std::vector<
 CLI::Option* add_words(CLI::App& command, const std::string& name, std::vector<std::string>& words,
                        const std::string& help);
 
+/// One of a few words; any other is Error(usage). The help lists them.
+CLI::Option* add_choice(CLI::App& command, const std::string& name, std::string& value,
+                        std::vector<std::string> choices, const std::string& help);
+
 /// A number in [lowest, highest]; NaN, signs of unsigned numbers and trailing text are Error(usage).
 template <class Number, class Target>
 CLI::Option* add_number(CLI::App& command, const std::string& names, Target& value, Number lowest,

@@ -51,8 +51,9 @@ std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
   }
   std::string message = error.what();
   const std::string option = message.substr(0, message.find(':'));
-  if (const auto extras = command->remaining();
-      dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr && !extras.empty()) {
+  const auto extras = command->remaining();
+  const bool no_command = command == &app && dynamic_cast<const CLI::RequiredError*>(&error) != nullptr;
+  if (!extras.empty() && (no_command || dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr)) {
     const std::string first = verbatim(extras.front());
     const bool flag = first.size() > 1 && first.front() == '-';
     message = (flag              ? "unknown flag "
@@ -63,7 +64,7 @@ std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
     if (message.ends_with("missing")) message = option + " needs a value";
     if (message.find("required but received") != std::string::npos)
       message = option + " is given more than once";
-  } else if (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr && command == &app) {
+  } else if (no_command) {
     message = "no command given";
   }
   return fmt::format("{}; see {} --help", message, name);

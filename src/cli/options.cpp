@@ -22,12 +22,10 @@ void add_common(CLI::App& command, CommonOptions& options) {
 }
 
 void add_compute(CLI::App& command, ComputeOptions& options) {
-  command.add_option("--backend", options.backend, "What computes: auto (the fastest here), cpu, reference")
-      ->type_name("NAME")
-      ->check(CLI::IsMember({"auto", "cpu", "reference"}));
-  command.add_option("--isa", options.isa, "Instruction set of the cpu backend: auto, portable, avx2")
-      ->type_name("NAME")
-      ->check(CLI::IsMember({"auto", "portable", "avx2"}));
+  add_choice(command, "--backend", options.backend, {"auto", "cpu", "reference"},
+             "What computes, auto being the fastest here");
+  add_choice(command, "--isa", options.isa, {"auto", "portable", "avx2"},
+             "Instruction set of the cpu backend");
   add_number<std::size_t>(command, "--threads,-t", options.threads, 1, most_threads,
                           "Processor threads. Default: one for each processor");
   add_number<std::size_t>(command, "--ctx,-c,--ctx-size", options.context, 1,

@@ -66,42 +66,54 @@ __m256 decode_part(const std::byte* p, size_t n) {
 }
 
 /// R rows of weights, `apart` bytes from each other, against M tokens, with U sums for each pair: enough
-/// independent chains to hide the latency of an FMA, few enough for 16 registers. A row's sum is the same for
-/// every R.
+/// independent chains to hide the latency of an FMA, few enough for 16 registers. Every `flush` columns they
+/// are added to a total, which keeps the rounding errors of long rows down. A row's sum is the same for every
+/// R.
 template <class W, int R, int M, int U>
 void dot_tile(const std::byte* w, size_t apart, size_t cols, const float* x, float* out, size_t out_apart,
               size_t out_stride) {
-  __m256 sum[R][M][U];
-  FS_UNROLL for (auto& row : sum) {
-    FS_UNROLL for (auto& token : row) { FS_UNROLL for (auto& one : token) one = _mm256_setzero_ps(); }
+  constexpr size_t flush = 512;
+  __m256 total[R][M];
+  for (auto& row : total) {
+    for (auto& token : row) token = _mm256_setzero_ps();
   }
-  size_t k = 0;
-  for (; k + U * width <= cols; k += U * width) {
-    FS_UNROLL for (size_t u = 0; u < U; ++u) {
-      const size_t at = k + u * width;
-      __m256 right[M];
-      FS_UNROLL for (size_t m = 0; m < M; ++m) right[m] = load(x + m * cols + at);
-      FS_UNROLL for (size_t r = 0; r < R; ++r) {
-        const __m256 weights = W::decode(w + r * apart + at * W::bytes);
-        FS_UNROLL for (size_t m = 0; m < M; ++m) sum[r][m][u] =
-            _mm256_fmadd_ps(weights, right[m], sum[r][m][u]);
+  for (size_t first = 0; first < cols; first += flush) {
+    const size_t end = cols - first < flush ? cols : first + flush;
+    __m256 sum[R][M][U];
+    FS_UNROLL for (auto& row : sum) {
+      FS_UNROLL for (auto& token : row) { FS_UNROLL for (auto& one : token) one = _mm256_setzero_ps(); }
+    }
+    size_t k = first;
+    for (; k + U * width <= end; k += U * width) {
+      FS_UNROLL for (size_t u = 0; u < U; ++u) {
+        const size_t at = k + u * width;
+        __m256 right[M];
+        FS_UNROLL for (size_t m = 0; m < M; ++m) right[m] = load(x + m * cols + at);
+        FS_UNROLL for (size_t r = 0; r < R; ++r) {
+          const __m256 weights = W::decode(w + r * apart + at * W::bytes);
+          FS_UNROLL for (size_t m = 0; m < M; ++m) sum[r][m][u] =
+              _mm256_fmadd_ps(weights, right[m], sum[r][m][u]);
+        }
+      }
+    }
+    FS_UNROLL for (size_t r = 0; r < R; ++r) {
+      FS_UNROLL for (size_t m = 0; m < M; ++m) {
+        FS_UNROLL for (size_t u = 1; u < U; ++u) sum[r][m][0] = _mm256_add_ps(sum[r][m][0], sum[r][m][u]);
+        total[r][m] = _mm256_add_ps(total[r][m], sum[r][m][0]);
+      }
+    }
+    for (; k < end; k += width) {
+      const size_t n = end - k < width ? end - k : width;
+      for (size_t r = 0; r < R; ++r) {
+        const __m256 weights = decode_part<W>(w + r * apart + k * W::bytes, n);
+        for (size_t m = 0; m < M; ++m) {
+          total[r][m] = _mm256_fmadd_ps(weights, load_part(x + m * cols + k, n), total[r][m]);
+        }
       }
     }
   }
-  for (; k < cols; k += width) {
-    const size_t n = cols - k < width ? cols - k : width;
-    for (size_t r = 0; r < R; ++r) {
-      const __m256 weights = decode_part<W>(w + r * apart + k * W::bytes, n);
-      for (size_t m = 0; m < M; ++m) {
-        sum[r][m][0] = _mm256_fmadd_ps(weights, load_part(x + m * cols + k, n), sum[r][m][0]);
-      }
-    }
-  }
-  FS_UNROLL for (size_t r = 0; r < R; ++r) {
-    FS_UNROLL for (size_t m = 0; m < M; ++m) {
-      FS_UNROLL for (size_t u = 1; u < U; ++u) sum[r][m][0] = _mm256_add_ps(sum[r][m][0], sum[r][m][u]);
-      out[m * out_stride + r * out_apart] = sum_of(sum[r][m][0]);
-    }
+  for (size_t r = 0; r < R; ++r) {
+    for (size_t m = 0; m < M; ++m) out[m * out_stride + r * out_apart] = sum_of(total[r][m]);
   }
 }
 
@@ -189,25 +201,56 @@ void panel(const std::byte* w, size_t row_bytes, size_t rows, size_t first_col, 
   }
 }
 
-/// c[M][16] (+)= a · b in 2·M registers. `packed`: a is [k][M], else row-major with row stride lda.
-template <int M, bool packed>
-void tile(const float* a, size_t lda, const float* b, size_t k, float* c, size_t ldc, bool accumulate) {
-  __m256 sum[M][2];
-  FS_UNROLL for (size_t m = 0; m < M; ++m) {
-    sum[m][0] = accumulate ? load(c + m * ldc) : _mm256_setzero_ps();
-    sum[m][1] = accumulate ? load(c + m * ldc + width) : _mm256_setzero_ps();
-  }
-  for (size_t i = 0; i < k; ++i) {
-    const __m256 b0 = load(b + i * panel_width), b1 = load(b + i * panel_width + width);
-    FS_UNROLL for (size_t m = 0; m < M; ++m) {
-      const __m256 left = _mm256_broadcast_ss(packed ? a + i * M + m : a + m * lda + i);
-      sum[m][0] = _mm256_fmadd_ps(left, b0, sum[m][0]);
-      sum[m][1] = _mm256_fmadd_ps(left, b1, sum[m][1]);
+/// Of bf16, whole panels are turned two columns at a time: a pair is as wide as a float, and its halves are
+/// the two columns once they stand above 16 zero bits.
+void panel_bf16(const std::byte* w, size_t row_bytes, size_t rows, size_t first_col, size_t count,
+                float* out) {
+  const __m256 upper = _mm256_castsi256_ps(_mm256_set1_epi32(static_cast<int>(0xFFFF0000)));
+  const size_t whole = rows == panel_width ? count / (2 * width) * (2 * width) : 0;
+  for (size_t k = 0; k < whole; k += 2 * width) {
+    for (size_t half = 0; half < panel_width; half += width) {
+      const std::byte* const from = w + half * row_bytes + (first_col + k) * Bf16::bytes;
+      __m256 v[width];
+      for (size_t i = 0; i < width; ++i) v[i] = F32::decode(from + i * row_bytes);
+      transpose(v);
+      float* const to = out + k * panel_width + half;
+      for (size_t i = 0; i < width; ++i) {
+        const __m256 even = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(v[i]), 16));
+        _mm256_storeu_ps(to + 2 * i * panel_width, even);
+        _mm256_storeu_ps(to + (2 * i + 1) * panel_width, _mm256_and_ps(v[i], upper));
+      }
     }
   }
-  FS_UNROLL for (size_t m = 0; m < M; ++m) {
-    _mm256_storeu_ps(c + m * ldc, sum[m][0]);
-    _mm256_storeu_ps(c + m * ldc + width, sum[m][1]);
+  panel<Bf16>(w, row_bytes, rows, first_col + whole, count - whole, out + whole * panel_width);
+}
+
+/// c[M][16] (+)= a · b in 2·M registers. `packed`: a is [k][M], else row-major with row stride lda. A
+/// register sums no more than `flush` products before it is added to c: sums of a thousand products in one
+/// fp32 chain would put four times the error into every layer.
+template <int M, bool packed>
+void tile(const float* a, size_t lda, const float* b, size_t k, float* c, size_t ldc, bool accumulate) {
+  constexpr size_t flush = 64;
+  for (size_t first = 0; first < k; first += flush) {
+    const size_t end = k - first < flush ? k : first + flush;
+    __m256 sum[M][2];
+    FS_UNROLL for (auto& row : sum) row[0] = row[1] = _mm256_setzero_ps();
+    for (size_t i = first; i < end; ++i) {
+      const __m256 b0 = load(b + i * panel_width), b1 = load(b + i * panel_width + width);
+      FS_UNROLL for (size_t m = 0; m < M; ++m) {
+        const __m256 left = _mm256_broadcast_ss(packed ? a + i * M + m : a + m * lda + i);
+        sum[m][0] = _mm256_fmadd_ps(left, b0, sum[m][0]);
+        sum[m][1] = _mm256_fmadd_ps(left, b1, sum[m][1]);
+      }
+    }
+    FS_UNROLL for (size_t m = 0; m < M; ++m) {
+      float* const to = c + m * ldc;
+      if (accumulate || first > 0) {
+        sum[m][0] = _mm256_add_ps(load(to), sum[m][0]);
+        sum[m][1] = _mm256_add_ps(load(to + width), sum[m][1]);
+      }
+      _mm256_storeu_ps(to, sum[m][0]);
+      _mm256_storeu_ps(to + width, sum[m][1]);
+    }
   }
 }
 
@@ -362,16 +405,13 @@ void scale(float* x, float factor, size_t n) {
   for (; i < n; ++i) x[i] *= factor;
 }
 
-template <class W>
-constexpr WeightKernels weight_kernels{dots<W>, panel<W>};
-
 }  // namespace
 
 constexpr Kernels avx2_kernels{
     .name = "avx2",
-    .f32 = weight_kernels<F32>,
-    .f16 = weight_kernels<F16>,
-    .bf16 = weight_kernels<Bf16>,
+    .f32 = {dots<F32>, panel<F32>},
+    .f16 = {dots<F16>, panel<F16>},
+    .bf16 = {dots<Bf16>, panel_bf16},
     .tile_rows = tile_rows,
     .gemm_packed = gemm_packed,
     .gemm_rows = gemm_rows,

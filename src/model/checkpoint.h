@@ -43,8 +43,8 @@ class Checkpoint {
   std::optional<bool> redundant_head_equals_embedding() const;
 
   /// Maps (or generates) the weights. Throws Error(unusable) naming file and tensor: missing, surplus, wrong
-  /// shape or dtype, outside the file, overlapping. Progress: stage "generate", in bytes, for a synthetic model;
-  /// files are only mapped, which takes no time.
+  /// shape or dtype, outside the file, overlapping. Progress: stage "generate", in bytes, for a synthetic
+  /// model; files are only mapped, which takes no time.
   Weights load(ThreadPool& pool, const Progress& progress = {}) const;
 
  private:

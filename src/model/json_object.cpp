@@ -10,6 +10,13 @@
 namespace fs::model {
 namespace {
 
+/// Shortest text that reads back as `value`, and as no integer: "6.0" where an integer is expected.
+std::string number_text(double value) {
+  std::string text = fmt::format("{}", value);
+  if (text.find_first_not_of("-0123456789") == std::string::npos) text += ".0";
+  return text;
+}
+
 void check_unique_keys(simdjson::dom::element value, const std::string& source) {
   simdjson::dom::array array;
   simdjson::dom::object object;
@@ -102,7 +109,7 @@ std::string describe(simdjson::dom::element value) {
     case simdjson::dom::element_type::UINT64:
       return fmt::format("{}", std::uint64_t(value));
     case simdjson::dom::element_type::DOUBLE:
-      return fmt::format("{:#}", double(value));
+      return number_text(double(value));
     case simdjson::dom::element_type::BOOL:
       return bool(value) ? "true" : "false";
     case simdjson::dom::element_type::NULL_VALUE:

@@ -50,7 +50,7 @@ void Bpe::read_merges(const TokenizerParts& parts, const VocabularyIndex& index,
   merged_.reserve(parts.merges.size());
   std::string joined;
   for (std::uint32_t rank = 0; rank < parts.merges.size(); ++rank) {
-    const auto& [left, right] = parts.merges[rank];
+    const std::string_view left = parts.merges[rank].first, right = parts.merges[rank].second;
     const auto known = [&](std::string_view token) {
       const auto id = index.find(token);
       if (!id) {
