@@ -393,6 +393,29 @@ TEST_P(EveryIsa, AttentionMatchesTheReference) {
   }
 }
 
+TEST_P(EveryIsa, AttentionSeesNoLaterPositionEvenIfItIsNotFinite) {
+  Team team = this->team();
+  model::Config config;
+  config.n_layers = 1;
+  config.n_kv_heads = 1;
+  config.n_q_heads = 2;
+  config.head_dim = 20;
+  constexpr std::size_t tokens = 150, bad = 70;
+  const auto q = random_floats(tokens * 40, 1);
+  auto keys = random_floats(tokens * 20, 2), values = random_floats(tokens * 20, 3);
+  keys[bad * 20 + 3] = kNan;
+  values[bad * 20 + 5] = kInf;
+  KvCache cache(config);
+  cache.grow(tokens);
+  cache.store(0, 0, keys, values);
+  std::vector<float> out(q.size());
+  attention(team, config, q, cache, 0, 0, out);
+  for (std::size_t t = 0; t < tokens; ++t) {
+    EXPECT_EQ(std::isfinite(out[t * 40 + 5]), t < bad) << t;
+    EXPECT_EQ(std::isfinite(out[t * 40 + 25]), t < bad) << t;
+  }
+}
+
 TEST_P(EveryIsa, AttentionSurvivesScoresThatOverflowExp) {
   Team team = this->team();
   ThreadPool pool(1);

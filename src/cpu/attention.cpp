@@ -60,23 +60,31 @@ struct Tile {
 /// Adds the positions of one block to the tile's sums.
 void attend_block(const Kernels& kernels, const Plan& plan, const Tile& tile, const float* keys,
                   const float* values, std::size_t first_position) {
-  const std::size_t end = plan.first_position + tile.first_token + tile.tokens;  // what the last token sees
-  const std::size_t seen = std::min(block, end - first_position);
+  const auto visible = [&](std::size_t token) {  // how many of the block's positions a token of the tile sees
+    const std::size_t end = plan.first_position + tile.first_token + token + 1;
+    return end <= first_position ? 0 : std::min(block, end - first_position);
+  };
+  const std::size_t common = visible(0), seen = visible(tile.tokens - 1);
   for (std::size_t p = 0; p < seen; p += panel_width) {
     kernels.gemm_rows(tile.queries, plan.dim, tile.rows, keys + p * plan.dim, plan.dim, tile.scores + p,
                       block, false);
   }
   for (std::size_t row = 0; row < tile.rows; ++row) {
-    const std::size_t limit = plan.first_position + tile.first_token + row / plan.group + 1;
-    const std::size_t visible = limit <= first_position ? 0 : std::min(seen, limit - first_position);
-    float* const scores = tile.scores + row * block;
-    const float factor = kernels.softmax_step(scores, visible, tile.peaks + row, tile.totals + row);
-    std::fill(scores + visible, scores + seen, 0.0F);
+    const float factor = kernels.softmax_step(tile.scores + row * block, visible(row / plan.group),
+                                              tile.peaks + row, tile.totals + row);
     if (factor != 1) kernels.scale(tile.sums + row * plan.value_width, factor, plan.value_width);
   }
   for (std::size_t d = 0; d < plan.value_width; d += panel_width) {
-    kernels.gemm_rows(tile.scores, block, tile.rows, values + d * block, seen, tile.sums + d,
-                      plan.value_width, true);
+    const float* const panel = values + d * block;
+    kernels.gemm_rows(tile.scores, block, tile.rows, panel, common, tile.sums + d, plan.value_width, true);
+    // Beyond what all tokens see, each goes as far as it sees: a zero weight would not keep out a value that
+    // is not finite.
+    for (std::size_t token = 0; token < tile.tokens; ++token) {
+      const std::size_t row = token * plan.group;
+      kernels.gemm_rows(tile.scores + row * block + common, block, plan.group, panel + common * panel_width,
+                        visible(token) - common, tile.sums + row * plan.value_width + d, plan.value_width,
+                        true);
+    }
   }
 }
 

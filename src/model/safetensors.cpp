@@ -198,20 +198,6 @@ std::vector<Tensor> parse_safetensors(std::span<const std::byte> file, const std
   return tensors;
 }
 
-Metadata parse_metadata(std::span<const std::byte> file, const std::string& source) {
-  const JsonDocument document = JsonDocument::parse(header_of(file, source), source + ": header");
-  check_unique_keys(document);
-  const JsonObject object(document.root(), document.source());
-  const auto found = object.find("__metadata__");
-  Metadata metadata;
-  if (!found) return metadata;
-  check_metadata(*found, source);
-  for (const auto field : simdjson::dom::object(*found)) {
-    metadata.emplace(field.key, std::string_view(field.value));
-  }
-  return metadata;
-}
-
 std::vector<std::pair<std::string, std::string>> parse_index(std::string_view json,
                                                              const std::string& source) {
   const JsonDocument document = JsonDocument::parse(json, source);

@@ -28,9 +28,6 @@ std::vector<Tensor> parse_safetensors(std::span<const std::byte> file, const std
 /// String pairs kept in the header's __metadata__.
 using Metadata = std::map<std::string, std::string>;
 
-/// The metadata of a file in memory; empty if it has none. Throws Error(unusable) for a malformed header.
-Metadata parse_metadata(std::span<const std::byte> file, const std::string& source);
-
 /// Parses model.safetensors.index.json: (tensor, shard's file name) ordered by shard, then tensor. Shards are
 /// plain file names ending in .safetensors, so none can lie outside the index's directory. Throws
 /// Error(unusable).
