@@ -36,7 +36,9 @@ void inject(fs::model::Weights& weights) {
   if (fault == "down_proj") {
     change_one(weights, weights.layers.at(1).down_proj, 0, 0);
   } else if (fault == "embed_tokens") {
+    const bool tied = weights.lm_head.data == weights.embed_tokens.data;
     change_one(weights, weights.embed_tokens, 0, 0);
+    if (tied) weights.lm_head = weights.embed_tokens;  // one table: a prompt without token 0 shows it in logit 0
   } else {
     fs::fail(fs::ExitCode::usage, "FS_FAULT={}: expected down_proj or embed_tokens", fault);
   }
