@@ -40,7 +40,7 @@ void add_detokenize(CommandLine& line) {
   command.footer(
       "Ids are separated by blanks or commas. The text is printed with one newline after it.\n\n"
       "Examples:\n"
-      "  fs detokenize 785 6722 315 9625\n"
+      "  fs detokenize 272 301 290\n"
       "  fs tokenize \"round trip\" | fs detokenize\n");
   add_words(command, "IDS", options->ids.words, "The ids; - is standard input");
   add_text(command, "-f,--file", options->ids.file, "Read the ids from a file; - is standard input")
