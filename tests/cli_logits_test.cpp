@@ -192,7 +192,7 @@ TEST(FaultyFs, ChangesOneWeightInMemory) {
   };
   const std::vector<float> right = all_logits();
   command.program = FS_BINARY_DIR "/bin/fs_faulty";
-  for (const char* fault : {"down_proj", "embed_tokens"}) {
+  for (const char* fault : {"down_proj", "lm_head"}) {
     command.environment["FS_FAULT"] = fault;
     const std::vector<float> wrong = all_logits();
     float worst = 0;

@@ -332,7 +332,7 @@ class WeightInMemory(Sandbox):
     def test_one_weight_changed_in_memory(self):
         if not FAULTY.is_file():
             self.skipTest(f"NOT CHECKED: one weight changed in memory, because {FAULTY} is not built")
-        for weight in ("down_proj", "embed_tokens"):  # the second: of a token that no prompt has
+        for weight in ("down_proj", "lm_head"):  # the second: scores a token that no prompt has
             with self.subTest(weight):
                 os.environ["FS_FAULT"] = weight
                 self.addCleanup(os.environ.pop, "FS_FAULT", None)

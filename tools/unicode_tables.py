@@ -71,7 +71,8 @@ def emit(name, comment, code_points):
 
 
 def main():
-    print(f"""// Written by tools/unicode_tables.py from tokenizers {__version__}: do not edit. It says why these are not a library's.
+    print(f"""// Written by tools/unicode_tables.py from tokenizers {__version__}: do not edit.
+// That script says why these are not a library's.
 // clang-format off
 #include "text/unicode_tables.h"
 

@@ -1,4 +1,5 @@
-// Written by tools/unicode_tables.py from tokenizers 0.22.2: do not edit. It says why these are not a library's.
+// Written by tools/unicode_tables.py from tokenizers 0.22.2: do not edit.
+// That script says why these are not a library's.
 // clang-format off
 #include "text/unicode_tables.h"
 
