@@ -73,9 +73,12 @@ TEST(Generate, EndsAtEosUnlessItIsIgnored) {
   const Json ended = generate_json({"-n", "-1", france});
   EXPECT_EQ(ended["stop_reason"], "eos");
   const std::size_t length = ended["ids"].size();
-  EXPECT_EQ(generate_json({"-n", std::to_string(length + 5), "--ignore-eos", france})["ids"].size(),
-            length + 5);
-  EXPECT_EQ(ended["text"].get<std::string>().find("<|"), std::string::npos);
+  const Json went_on = generate_json({"-n", std::to_string(length + 5), "--ignore-eos", france});
+  EXPECT_EQ(went_on["ids"].size(), length + 5);
+  // The token itself is an id and a piece, but no text.
+  EXPECT_TRUE(went_on["pieces"][length - 1].get<std::string>().starts_with("<|"));
+  EXPECT_EQ(went_on["text"].get<std::string>().find("<|"), std::string::npos) << went_on["text"];
+  EXPECT_TRUE(went_on["text"].get<std::string>().starts_with(ended["text"].get<std::string>()));
 }
 
 TEST(Generate, StopTextsAreNotPrinted) {

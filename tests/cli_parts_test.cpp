@@ -147,6 +147,18 @@ TEST(Terminal, MessagesAreOneLineWithoutControlCharacters) {
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "fs: error: a\\nb\\x1b[2J\n");
 }
 
+TEST(Terminal, AClosedDescriptorIsNotReused) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        for (const int fd : {STDIN_FILENO, STDOUT_FILENO}) ::close(fd);
+        prepare_process();
+        const bool kept = ::open("/dev/null", O_RDWR) > STDERR_FILENO;
+        std::_Exit(kept && ::write(STDOUT_FILENO, "x", 1) < 0 ? 0 : 1);
+      },
+      testing::ExitedWithCode(0), "");
+}
+
 TEST(Interrupt, TheFirstCtrlCSetsAFlagTheSecondKills) {
   {
     const InterruptScope scope;
