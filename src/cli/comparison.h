@@ -27,7 +27,7 @@ class Comparison {
  public:
   Comparison(ComparisonOptions options, std::size_t n_layers, Progress progress)
       : options_(std::move(options)),
-        report_(options_.tolerance, n_layers, options_.keep),
+        report_(options_.tolerance, n_layers),
         progress_(std::move(progress)) {}
 
   /// Whichever sides run, run `tokens`; two sides that run also do `decode` more steps, both fed with what A
