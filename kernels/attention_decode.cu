@@ -152,7 +152,6 @@ attention_decode_kernel(int n_q_heads, int n_kv_heads, int head_dim, int pitch, 
       mass[to] = weight;
     }
   }
-  let_next_kernel_start();
 }
 
 constexpr int merge_threads = 128;

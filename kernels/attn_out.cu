@@ -29,7 +29,6 @@ attn_out_kernel(const unsigned char* o_proj, int rows, int cols, int chunks, int
   sync_threads();
   const float sum = weights.dot(staged);
   if (lane_index() == 0 && row < rows) x[row] += sum;
-  let_next_kernel_start();
 }
 
 }  // namespace

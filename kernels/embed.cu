@@ -23,7 +23,6 @@ embed_kernel(const unsigned char* table, int hidden, int chunks, const int* toke
       if (at < hidden) out[at] = w[i];
     }
   }
-  let_next_kernel_start();
 }
 
 }  // namespace

@@ -50,7 +50,6 @@ head_kernel(const unsigned char* lm_head, int rows, int cols, int chunks, const 
     best_logit[block_x()] = best;
     best_id[block_x()] = id;
   }
-  let_next_kernel_start();
 }
 
 constexpr int pick_threads = 256, pick_warps = pick_threads / 32;
@@ -91,7 +90,6 @@ next_token_kernel(const float* best_logit, const int* best_id, int blocks, int* 
     *token = id;
     *position += 1;
   }
-  let_next_kernel_start();
 }
 
 }  // namespace

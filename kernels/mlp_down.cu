@@ -16,7 +16,6 @@ mlp_down_kernel(const unsigned char* down, int rows, int cols, int chunks, const
   sync_threads();
   const float sum = weights.dot(staged);
   if (lane_index() == 0 && row < rows) x[row] += sum;
-  let_next_kernel_start();
 }
 
 }  // namespace

@@ -17,7 +17,6 @@ norm_qkv_kernel(const unsigned char* qkv, int rows, int cols, int chunks, const 
   sync_threads();
   const float sum = weights.dot(staged);
   if (lane_index() == 0 && row < rows) out[row] = sum;
-  let_next_kernel_start();
 }
 
 }  // namespace

@@ -21,13 +21,13 @@ swiglu_kernel(const unsigned char* gate, const unsigned char* up, int rows, int 
   const float g = gate_row.dot(staged);
   const float u = up_row.dot(staged);
   if (lane_index() == 0 && row < rows) act[row] = silu(g) * u;
-  let_next_kernel_start();
 }
 
 constexpr int pair_threads = 256;
 
 FS_KERNEL(pair_threads)
 swiglu_pairs_kernel(const float* gate, const float* up, std::size_t count, float* act) {
+  wait_for_previous_kernel();
   const auto step = static_cast<std::size_t>(grid_x()) * pair_threads;
   for (std::size_t i =
            static_cast<std::size_t>(block_x()) * pair_threads + static_cast<std::size_t>(thread_index());

@@ -107,9 +107,9 @@ inline void sync_grid(FS_CALLER) { emulator::grid_barrier(FS_HERE); }
 inline void fence_block() { emulator::fence(); }
 inline void fence_device() { emulator::fence(); }
 inline void spin_pause() { emulator::yield(); }
-/// Programmatic dependent launch: what the kernels before wrote may be read after this.
+/// Programmatic dependent launch: a kernel may start while the one before still runs. What others wrote, and
+/// what others read, is touched after this only; the next kernel may start then.
 inline void wait_for_previous_kernel() {}
-inline void let_next_kernel_start() {}
 
 template <class T>
 T shuffle(T value, int lane, int width = 32, std::uint32_t mask = all_lanes, FS_CALLER) {

@@ -49,7 +49,7 @@ void OpenModel::check_prompt(const std::vector<TokenId>& ids, std::size_t room) 
 }
 
 OpenModel open_model(const CommonOptions& common, const ComputeOptions& compute) {
-  OpenModel model{model::Checkpoint::open(locate_model(common)), std::nullopt, 0};
+  OpenModel model{model::Checkpoint::open(locate_model(common)), std::nullopt, 0, common.quiet};
   const model::Config& config = model.checkpoint.config();
   model.context = compute.context.value_or(config.max_positions);
   engine::check_context(model.context, config);
@@ -64,7 +64,10 @@ std::unique_ptr<engine::Backend> load_backend(const OpenModel& model, const Comp
   progress.erase();
   throw_if_interrupted();
   if (hooks.after_load) hooks.after_load(weights);
-  return engine::make_backend({compute.backend, compute.threads, compute.isa}, model.checkpoint.config(),
+  const auto say = [&](const std::string& text) {
+    if (!model.quiet) notice(text);
+  };
+  return engine::make_backend({compute.backend, compute.threads, compute.isa, say}, model.checkpoint.config(),
                               std::move(weights));
 }
 

@@ -10,8 +10,7 @@
 #include "kernels.h"
 #include "runtime.h"
 
-namespace fs::cuda {
-inline namespace FS_GPU_BUILD {
+namespace fs::cuda::FS_GPU_BUILD {
 namespace {
 
 using engine::LogitRows;
@@ -63,7 +62,7 @@ class Cuda final : public engine::Backend {
         host_state_(2),
         host_logits_(config.vocab_size) {}
 
-  std::string_view name() const override { return backend_name; }
+  std::string_view name() const override { return gpu::backend_name; }
   const model::Config& config() const override { return config_; }
   std::size_t preferred_chunk() const override { return chunk_rows; }
   std::unique_ptr<engine::KvCache> make_cache(std::size_t context) const override {
@@ -73,12 +72,6 @@ class Cuda final : public engine::Backend {
   void forward(engine::KvCache& kv_cache, const Pass& pass) const override;
 
  private:
-#if defined(FS_EMULATED)
-  static constexpr std::string_view backend_name = "cuda-emulated";
-#else
-  static constexpr std::string_view backend_name = "cuda";
-#endif
-
   void decode(KvCache& cache, const Pass& pass) const;
   void prefill(KvCache& cache, const Pass& pass) const;
   void decode_step(const KvCache& cache, const Pass& pass) const;
@@ -355,5 +348,4 @@ std::unique_ptr<engine::Backend> make_backend(const model::Config& config, model
   return std::make_unique<Cuda>(config, weights);
 }
 
-}  // namespace FS_GPU_BUILD
-}  // namespace fs::cuda
+}  // namespace fs::cuda::FS_GPU_BUILD

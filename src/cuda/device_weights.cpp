@@ -7,8 +7,7 @@
 
 #include "base/error.h"
 
-namespace fs::cuda {
-inline namespace FS_GPU_BUILD {
+namespace fs::cuda::FS_GPU_BUILD {
 namespace {
 
 using gpu::WeightFormat;
@@ -138,5 +137,4 @@ unsigned char* DeviceWeights::room(std::size_t bytes) {
   return start;
 }
 
-}  // namespace FS_GPU_BUILD
-}  // namespace fs::cuda
+}  // namespace fs::cuda::FS_GPU_BUILD

@@ -8,8 +8,7 @@
 #include "model/weights.h"
 #include "runtime.h"
 
-namespace fs::cuda {
-inline namespace FS_GPU_BUILD {
+namespace fs::cuda::FS_GPU_BUILD {
 
 struct DeviceLayer {
   const float* input_norm = nullptr;  // [hidden]
@@ -44,5 +43,4 @@ class DeviceWeights {
   std::size_t used_ = 0;
 };
 
-}  // namespace FS_GPU_BUILD
-}  // namespace fs::cuda
+}  // namespace fs::cuda::FS_GPU_BUILD

@@ -5,8 +5,7 @@
 #include <utility>
 #include <vector>
 
-namespace fs::cuda {
-inline namespace FS_GPU_BUILD {
+namespace fs::cuda::FS_GPU_BUILD {
 namespace {
 
 constexpr std::size_t first_capacity = 256;
@@ -66,5 +65,4 @@ gpu::LayerCache KvCache::layer(std::size_t index) const {
   return {keys, keys + half_floats(capacity_)};
 }
 
-}  // namespace FS_GPU_BUILD
-}  // namespace fs::cuda
+}  // namespace fs::cuda::FS_GPU_BUILD

@@ -6,8 +6,7 @@
 #include "model/config.h"
 #include "runtime.h"
 
-namespace fs::cuda {
-inline namespace FS_GPU_BUILD {
+namespace fs::cuda::FS_GPU_BUILD {
 
 /// Keys and values of one timeline, fp32, with the rotary angles of its positions; and the recorded decode
 /// step, whose pointers are this cache's. Grows by doubling, never beyond the context.
@@ -32,5 +31,4 @@ class KvCache final : public engine::KvCache {
   gpu::DeviceArray<float> angles_;
 };
 
-}  // namespace FS_GPU_BUILD
-}  // namespace fs::cuda
+}  // namespace fs::cuda::FS_GPU_BUILD

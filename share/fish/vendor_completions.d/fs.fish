@@ -29,7 +29,7 @@ complete -c fs -n "__fs_in generate logits tokenize detokenize" -l stdin -d "Rea
 complete -c fs -n "__fs_in generate logits" -l tokens -x -d "Token ids instead of text"
 
 # a model that runs
-complete -c fs -n "__fs_in generate logits" -l backend -x -a "auto cpu reference" -d "What computes"
+complete -c fs -n "__fs_in generate logits" -l backend -x -a "auto cuda cpu reference cuda-emulated" -d "What computes"
 complete -c fs -n "__fs_in generate logits" -l isa -x -a "auto portable avx2" -d "Instruction set of the cpu backend"
 complete -c fs -n "__fs_in generate logits" -s t -l threads -x -d "Processor threads"
 complete -c fs -n "__fs_in generate logits" -s c -l ctx -l ctx-size -x -d "Tokens of context at most"
