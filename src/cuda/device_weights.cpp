@@ -8,14 +8,7 @@
 #include "base/error.h"
 
 namespace fs::cuda::FS_GPU_BUILD {
-namespace {
-
 using gpu::WeightFormat;
-
-constexpr std::size_t chunk_bytes = 16;
-constexpr std::size_t alignment = 256;
-
-std::size_t aligned(std::size_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
 
 WeightFormat format_of(model::Dtype dtype) {
   switch (dtype) {
@@ -28,6 +21,13 @@ WeightFormat format_of(model::Dtype dtype) {
   }
   fail(ExitCode::unusable, "weights of a format that the CUDA backend does not have");
 }
+
+namespace {
+
+constexpr std::size_t chunk_bytes = 16;
+constexpr std::size_t alignment = 256;
+
+std::size_t aligned(std::size_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
 
 /// The format of matrices that one kernel reads together: F32 where they differ.
 WeightFormat common_format(std::initializer_list<const model::Matrix*> parts) {
@@ -49,18 +49,33 @@ std::size_t matrix_bytes(std::initializer_list<const model::Matrix*> parts, Weig
 }
 std::size_t vector_bytes(const model::Vector& vector) { return aligned(vector.size() * sizeof(float)); }
 
-/// A matrix's row as the kernels read it.
-void pack_row(const model::Matrix& matrix, std::size_t row, WeightFormat format, std::vector<float>& decoded,
-              unsigned char* to) {
-  if (format == format_of(matrix.dtype)) {
-    std::memcpy(to, matrix.data + row * matrix.row_bytes(), matrix.row_bytes());
-  } else {
-    matrix.row(row, decoded);
-    std::memcpy(to, decoded.data(), decoded.size() * sizeof(float));
+}  // namespace
+
+std::vector<unsigned char> packed(const model::Matrix& matrix, WeightFormat format) {
+  const std::size_t row_bytes = chunks_of(matrix.cols, format) * chunk_bytes;
+  std::vector<unsigned char> bytes(matrix.rows * row_bytes);
+  std::vector<float> decoded(matrix.cols);
+  for (std::size_t r = 0; r < matrix.rows; ++r) {
+    if (format == format_of(matrix.dtype)) {
+      std::memcpy(bytes.data() + r * row_bytes, matrix.data + r * matrix.row_bytes(), matrix.row_bytes());
+    } else {
+      matrix.row(r, decoded);
+      std::memcpy(bytes.data() + r * row_bytes, decoded.data(), decoded.size() * sizeof(float));
+    }
   }
+  return bytes;
 }
 
-}  // namespace
+gpu::DeviceMatrix describe(WeightFormat format, std::size_t rows, std::size_t cols,
+                           const unsigned char* data) {
+  constexpr std::size_t limit = std::numeric_limits<int>::max();
+  const std::size_t chunks = chunks_of(cols, format);
+  if (rows > limit || cols > limit - 32) {
+    fail(ExitCode::unusable, "a weight matrix of [{}, {}] is beyond the CUDA backend's 32-bit sizes", rows,
+         cols);
+  }
+  return {format, static_cast<int>(rows), static_cast<int>(cols), static_cast<int>(chunks), data};
+}
 
 std::size_t DeviceWeights::bytes(const model::Weights& weights) {
   const auto alone = [](const model::Matrix& m) { return matrix_bytes({&m}, format_of(m.dtype)); };
@@ -101,28 +116,17 @@ DeviceWeights::DeviceWeights(const model::Weights& weights, gpu::Stream& stream)
 
 gpu::DeviceMatrix DeviceWeights::put(std::initializer_list<const model::Matrix*> parts, WeightFormat format,
                                      gpu::Stream& stream) {
-  const std::size_t cols = (*parts.begin())->cols, chunks = chunks_of(cols, format);
   unsigned char* const data = room(matrix_bytes(parts, format));
   unsigned char* to = data;
   std::size_t rows = 0;
-  std::vector<float> decoded(cols);
-  std::vector<unsigned char> packed;
   for (const model::Matrix* part : parts) {
-    packed.assign(part->rows * chunks * chunk_bytes, 0);
-    for (std::size_t r = 0; r < part->rows; ++r) {
-      pack_row(*part, r, format, decoded, packed.data() + r * chunks * chunk_bytes);
-    }
-    gpu::copy_to_device(to, packed.data(), packed.size(), stream);
+    const std::vector<unsigned char> bytes = packed(*part, format);
+    gpu::copy_to_device(to, bytes.data(), bytes.size(), stream);
     stream.synchronize();
-    to += packed.size();
+    to += bytes.size();
     rows += part->rows;
   }
-  constexpr std::size_t limit = std::numeric_limits<int>::max();
-  if (rows > limit || chunks * chunk_bytes > limit) {
-    fail(ExitCode::unusable, "a weight matrix of [{}, {}] is beyond the CUDA backend's 32-bit sizes", rows,
-         cols);
-  }
-  return {format, static_cast<int>(rows), static_cast<int>(cols), static_cast<int>(chunks), data};
+  return describe(format, rows, (*parts.begin())->cols, data);
 }
 
 const float* DeviceWeights::put(const model::Vector& vector, gpu::Stream& stream) {

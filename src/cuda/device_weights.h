@@ -10,6 +10,14 @@
 
 namespace fs::cuda::FS_GPU_BUILD {
 
+/// The rows of a matrix as the kernels read them, in `format`: its own, or f32.
+std::vector<unsigned char> packed(const model::Matrix& matrix, gpu::WeightFormat format);
+/// The format that keeps a matrix's elements as they are.
+gpu::WeightFormat format_of(model::Dtype dtype);
+/// What the kernels are told of `rows` packed rows at `data`. Throws Error(unusable) beyond 32-bit sizes.
+gpu::DeviceMatrix describe(gpu::WeightFormat format, std::size_t rows, std::size_t cols,
+                           const unsigned char* data);
+
 struct DeviceLayer {
   const float* input_norm = nullptr;  // [hidden]
   gpu::DeviceMatrix qkv;              // [(n_q_heads + 2·n_kv_heads)·head_dim, hidden]: q, k, v
