@@ -215,7 +215,7 @@ enum class Catches {
   always,   // a Fault, or a wrong result under one of the schedules
   address,  // as always; but AddressSanitizer, where it is on, ends the program first
   signal,   // the program ends
-  race,     // only ThreadSanitizer sees it
+  race,     // only ThreadSanitizer sees it; it also sees many of the others first
 };
 struct Seeded {
   const char* name;
@@ -296,13 +296,12 @@ TEST(Emulator, CatchesEverySeededFault) {
   std::string races;
   for (const Seeded& fault : seeded) {
     const bool dies = fault.catches == Catches::signal ||
-                      (fault.catches == Catches::address && emulator::asan) ||
-                      (fault.catches == Catches::race && emulator::tsan);
+                      (fault.catches == Catches::address && emulator::asan) || emulator::tsan;
     if (dies) {
       EXPECT_DEATH(
           {
-            how_it_fails(fault.run);
-            std::exit(0);  // ThreadSanitizer turns it into a failure
+            if (!how_it_fails(fault.run).empty()) std::abort();
+            std::exit(0);  // a race that ThreadSanitizer has seen makes this a failure
           },
           "")
           << fault.name;
@@ -316,6 +315,7 @@ TEST(Emulator, CatchesEverySeededFault) {
 }
 
 TEST(Emulator, SaysWhatIsWrongAndWhere) {
+  if (emulator::tsan) GTEST_SKIP() << "ThreadSanitizer reports the seeded races too";
   const auto says = [](bool (*run)(), const std::string& what) {
     const std::string found = how_it_fails(run);
     EXPECT_NE(found.find(what), std::string::npos) << found;
@@ -329,6 +329,7 @@ TEST(Emulator, SaysWhatIsWrongAndWhere) {
 }
 
 TEST(Emulator, GoesOnAfterAFault) {
+  if (emulator::tsan) GTEST_SKIP() << "ThreadSanitizer reports the seeded races too";
   EXPECT_NE(how_it_fails(row_sum_is_right<9>), "");
   EXPECT_EQ(how_it_fails(row_sum_is_right<0>), "");
 }

@@ -68,7 +68,6 @@ void thread_main() {
   acquire(&start_tag);
   try {
     grid.launch->body();
-    release(&end_tag);
     if (!thread.copies.empty()) fault("the thread ends with cp.async copies in flight");
     for (const Barrier& barrier : thread.block->barriers) {
       if (barrier.arrived > 0 && barrier.first->barrier_threads == 0) {
@@ -87,6 +86,7 @@ void thread_main() {
   } catch (...) {
     if (!grid.failure) grid.failure = std::current_exception();
   }
+  release(&end_tag);
   thread.state = State::done;
   thread.copies.clear();
   thread.warp->alive &= ~(1U << thread.lane);
@@ -181,7 +181,6 @@ void run_blocks(const std::vector<std::size_t>& order, std::size_t first) {
   release(&start_tag);
   while (!grid.failure && !grid.ready.empty()) run(*grid.ready.pop(policy, grid.random));
   if (!grid.failure && grid.remaining > 0) grid.failure = deadlock();
-  acquire(&end_tag);
 
   grid.cancelled = true;  // after a failure: let the rest unwind
   for (std::size_t b = 0; b < grid.resident; ++b) {
@@ -190,6 +189,7 @@ void run_blocks(const std::vector<std::size_t>& order, std::size_t first) {
     }
   }
   grid.cancelled = false;
+  acquire(&end_tag);
   for (std::size_t b = 0; b < grid.resident; ++b) {
     try {
       grid.blocks[b].shared.close();
