@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "emulated_schedules.h"
+#include "schedules.h"
 #include "emulator_kernels.h"
 #include "model/dtype.h"
 

@@ -15,7 +15,7 @@
 #include "backend_checks.h"
 #include "base/thread_pool.h"
 #include "cuda/device_weights.h"
-#include "emulated_schedules.h"
+#include "schedules.h"
 #include "model/dtype.h"
 #include "reference/ops.h"
 

@@ -165,6 +165,7 @@ void open_if_full(Block& block, int id) {
     thread.votes = votes;
     wake(thread);
   }
+  block.at_barriers -= barrier.arrived;
   barrier.arrived = 0;
   barrier.first = nullptr;
   ++barrier.phase;
@@ -181,7 +182,7 @@ Votes block_barrier(int id, int threads, bool predicate, Where where) {
     fault("{}: a barrier of {} threads in a block of {}: whole warps are needed", where.text(), threads,
           n_threads);
   }
-  for (unsigned lane = 0; lane < 32; ++lane) {
+  for (unsigned lane = 0; thread.warp->waiting != 0 && lane < 32; ++lane) {
     if ((thread.warp->waiting >> lane & 1U) == 0) continue;
     const Thread& other = block.threads[thread.linear - thread.lane + lane];
     if ((other.mask >> thread.lane & 1U) == 0) continue;
@@ -205,6 +206,7 @@ Votes block_barrier(int id, int threads, bool predicate, Where where) {
   thread.where = where;
   thread.mask = 0;
   ++barrier.arrived;
+  ++block.at_barriers;
   Tag& tag = barrier.tags[barrier.phase & 1U];
   release(&tag);
   thread.state = Thread::State::at_barrier;

@@ -34,11 +34,11 @@ class Fiber {
   boost::context::fiber fiber_, caller_;
   const std::function<void()>* job_ = nullptr;
   bool ending_ = false;
-  // The caller's stack and thread, for the sanitizers.
-  const void* caller_stack_ = nullptr;
-  std::size_t caller_stack_size_ = 0;
-  void* own_tsan_ = nullptr;
-  void* caller_tsan_ = nullptr;
+  // Of the caller, for the sanitizers.
+  [[maybe_unused]] const void* caller_stack_ = nullptr;
+  [[maybe_unused]] std::size_t caller_stack_size_ = 0;
+  [[maybe_unused]] void* own_tsan_ = nullptr;
+  [[maybe_unused]] void* caller_tsan_ = nullptr;
 };
 
 }  // namespace fs::gpu::emulator

@@ -70,11 +70,12 @@ void thread_main() {
     grid.launch->body();
     if (!thread.copies.empty()) fault("the thread ends with cp.async copies in flight");
     for (const Barrier& barrier : thread.block->barriers) {
+      if (thread.block->at_barriers == 0) break;
       if (barrier.arrived > 0 && barrier.first->barrier_threads == 0) {
         fault("the thread ends while others wait for it at a barrier ({})", barrier.first->where.text());
       }
     }
-    for (unsigned lane = 0; lane < 32; ++lane) {
+    for (unsigned lane = 0; thread.warp->waiting != 0 && lane < 32; ++lane) {
       if ((thread.warp->waiting >> lane & 1U) == 0) continue;
       const Thread& other = thread.block->threads[thread.linear - thread.lane + lane];
       if ((other.mask >> thread.lane & 1U) != 0) {
@@ -142,6 +143,7 @@ void open_block(Block& block, std::size_t id) {
                  static_cast<unsigned>(id / launch.grid.x % launch.grid.y),
                  static_cast<unsigned>(id / launch.grid.x / launch.grid.y)};
   block.alive = static_cast<int>(n_threads);
+  block.at_barriers = 0;
   block.threads.resize(n_threads);
   block.warps.assign((n_threads + 31) / 32, {});
   block.shared.open(launch.shared_bytes, 2 * (barriers_per_block + block.warps.size()));

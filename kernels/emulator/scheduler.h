@@ -96,7 +96,7 @@ struct Block {
   std::vector<Thread> threads;
   std::vector<Warp> warps;
   std::array<Barrier, barriers_per_block> barriers;
-  int alive = 0;
+  int alive = 0, at_barriers = 0;  // threads
   SharedMemory shared;
 };
 

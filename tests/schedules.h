@@ -4,16 +4,20 @@
 #include <string>
 #include <vector>
 
+#include "build.h"
+#if defined(FS_EMULATED)
 #include "emulator/scheduler.h"
+#endif
 
+/// The orders in which a test lets kernels run. A card has its own, once.
 namespace fs::testing {
 
+#if defined(FS_EMULATED)
 struct NamedSchedule {
   std::string name;
   gpu::emulator::Schedule schedule;
 };
 
-/// Every order in which a test lets kernels run.
 inline std::vector<NamedSchedule> every_schedule() {
   using gpu::emulator::Order;
   std::vector<NamedSchedule> all = {{"fifo", {Order::fifo, 1, 1}},
@@ -35,5 +39,15 @@ class UnderSchedule {
   UnderSchedule(const UnderSchedule&) = delete;
   UnderSchedule& operator=(const UnderSchedule&) = delete;
 };
+#else
+struct NamedSchedule {
+  std::string name;
+};
+inline std::vector<NamedSchedule> every_schedule() { return {{"the card's"}}; }
+struct UnderSchedule {
+  explicit UnderSchedule(const NamedSchedule&) {}
+  ~UnderSchedule() {}
+};
+#endif
 
 }  // namespace fs::testing
