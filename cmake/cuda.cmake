@@ -43,7 +43,7 @@ if(FS_CUDA STREQUAL "AUTO")
   endif()
 elseif(FS_CUDA)
   set(build_cuda ON)
-  set(default_architectures 80-real 86-real 89-real 90-real 100-real 120-real 120-virtual)
+  set(default_architectures 75-real 80-real 86-real 89-real 90-real 100-real 120-real 120-virtual)
 endif()
 
 if(build_cuda)
