@@ -23,6 +23,7 @@ FS_DEVICE void rotate_head(const float* from, const float* norm, const float* an
   float squares = 0;
   for (int i = lane_index(); i < head_dim; i += 32) squares = fma(from[i], from[i], squares);
   const float scale = inverse_sqrt(lanes_sum(squares) / static_cast<float>(head_dim) + eps);
+  sync_warp();  // in place: all lanes have read before one writes
   const int half = head_dim / 2;
   for (int i = lane_index(); i < half; i += 32) {
     const float a = from[i] * scale * norm[i], b = from[i + half] * scale * norm[i + half];

@@ -17,13 +17,15 @@ struct DeviceInfo {
   std::string name;
   int major = 0, minor = 0;  ///< compute capability
   int multiprocessors = 0;
-  std::size_t memory = 0, free_memory = 0;  ///< bytes
+  std::size_t memory = 0;  ///< bytes
 };
 
 /// The usable devices, by the number that select_device() takes; none where the driver is absent (then
 /// `reason` says why).
 std::vector<DeviceInfo> devices(std::string& reason);
 void select_device(int index);
+/// Bytes that can still be allocated on the selected device.
+std::size_t free_memory();
 
 /// Work in order. Nothing of it has happened, as far as the host may know, before synchronize() or an event
 /// says so.

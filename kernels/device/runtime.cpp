@@ -39,16 +39,19 @@ std::vector<DeviceInfo> devices(std::string& reason) {
   for (int i = 0; i < count; ++i) {
     cudaDeviceProp properties{};
     check(cudaGetDeviceProperties(&properties, i), "cudaGetDeviceProperties");
-    DeviceInfo info{
-        properties.name, properties.major, properties.minor, properties.multiProcessorCount, 0, 0};
-    check(cudaSetDevice(i), "cudaSetDevice");
-    check(cudaMemGetInfo(&info.free_memory, &info.memory), "cudaMemGetInfo");
-    all.push_back(info);
+    all.push_back({properties.name, properties.major, properties.minor, properties.multiProcessorCount,
+                   properties.totalGlobalMem});
   }
   return all;
 }
 
 void select_device(int index) { check(cudaSetDevice(index), "cudaSetDevice"); }
+
+std::size_t free_memory() {
+  std::size_t free = 0, total = 0;
+  check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+  return free;
+}
 
 Stream::Stream() : state_(std::make_unique<State>()) {
   check(cudaStreamCreateWithFlags(&state_->stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");

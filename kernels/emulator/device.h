@@ -214,7 +214,7 @@ inline void store4(float* to, F32x4 value, FS_CALLER) {
 /// Weights: read once, so not kept in the nearest cache.
 inline U32x4 load_streaming(const void* from, FS_CALLER) {
   U32x4 value;
-  emulator::streamed_bytes() += sizeof value;
+  emulator::count_streamed(sizeof value);
   std::memcpy(&value, emulator::aligned(from, 16, FS_HERE), sizeof value);
   return value;
 }

@@ -124,6 +124,8 @@ DeviceMemory& device() {
   return memory;
 }
 
+std::size_t streamed = 0;
+
 struct Pinned {
   std::mutex mutex;
   std::map<const unsigned char*, std::size_t> arrays;
@@ -153,6 +155,9 @@ bool is_pinned(const void* address) {
   --after;
   return static_cast<const unsigned char*>(address) < after->first + after->second;
 }
+
+std::size_t streamed_bytes() { return streamed; }
+void count_streamed(std::size_t bytes) { streamed += bytes; }
 
 void check_red_zones() { device().check_red_zones(); }
 

@@ -16,11 +16,9 @@ bool is_pinned(const void* address);
 /// Throws Fault if something was written between the allocations.
 void check_red_zones();
 
-/// Bytes that kernels have read with load_streaming(), as weights are: since the program began.
-inline std::size_t& streamed_bytes() {
-  static std::size_t bytes = 0;
-  return bytes;
-}
+/// Bytes that kernels have read with load_streaming(), as weights are, since the program began.
+std::size_t streamed_bytes();
+void count_streamed(std::size_t bytes);
 
 /// While it lives, device memory can be read and written.
 class OpenDeviceMemory {

@@ -21,6 +21,7 @@ using gpu::DeviceArray;
 /// Rows of one prefill call at most: bounds the scratch memory.
 constexpr std::size_t chunk_rows = 512;
 constexpr std::size_t most_head_dim = 256;
+constexpr int least_capability = 75;  // times ten: Turing
 
 /// Intermediate results of a pass of `rows` rows.
 struct Scratch {
@@ -339,12 +340,16 @@ std::unique_ptr<engine::Backend> make_backend(const model::Config& config, model
          config.head_dim, most_head_dim);
   }
   const gpu::DeviceInfo& device = found[static_cast<std::size_t>(index)];
-  const std::size_t needed = DeviceWeights::bytes(weights);
-  if (needed > device.free_memory) {
-    fail(ExitCode::device, "{}: {} MiB free, the weights need {} MiB; use --backend cpu", device.name,
-         device.free_memory >> 20U, needed >> 20U);
+  if (10 * device.major + device.minor < least_capability) {
+    fail(ExitCode::device, "{}: compute capability {}.{}, the CUDA backend needs {}.{}; use --backend cpu",
+         device.name, device.major, device.minor, least_capability / 10, least_capability % 10);
   }
   gpu::select_device(index);
+  const std::size_t needed = DeviceWeights::bytes(weights), free = gpu::free_memory();
+  if (needed > free) {
+    fail(ExitCode::device, "{}: {} MiB free, the weights need {} MiB; use --backend cpu", device.name,
+         free >> 20U, needed >> 20U);
+  }
   return std::make_unique<Cuda>(config, weights);
 }
 
