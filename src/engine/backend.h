@@ -65,7 +65,7 @@ struct BackendOptions {
   std::string_view name = "auto";  ///< auto (the fastest here) | cuda | cpu | reference | cuda-emulated
   std::size_t threads = 0;         ///< 0: as many as there are processors
   std::string_view isa = "auto";   ///< instruction set of the cpu backend: auto | portable | avx2
-  std::function<void(const std::string&)> notice;  ///< told why auto does not take the card
+  std::function<void(const std::string&)> notice = nullptr;  ///< told why auto does not take the card
 };
 
 /// Throws Error(usage) for an unknown name, or an instruction set that is not available; Error(device) where
