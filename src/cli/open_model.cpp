@@ -49,7 +49,7 @@ void OpenModel::check_prompt(const std::vector<TokenId>& ids, std::size_t room) 
 }
 
 OpenModel open_model(const CommonOptions& common, const ComputeOptions& compute) {
-  OpenModel model{model::Checkpoint::open(locate_model(common)), std::nullopt, 0};
+  OpenModel model{model::Checkpoint::open(locate_model(common)), std::nullopt, 0, common.quiet};
   const model::Config& config = model.checkpoint.config();
   model.context = compute.context.value_or(config.max_positions);
   engine::check_context(model.context, config);
@@ -69,7 +69,10 @@ model::Weights load_weights(const OpenModel& model, const ComputeOptions& comput
 
 std::unique_ptr<engine::Backend> make_backend(const OpenModel& model, const ComputeOptions& compute,
                                               model::Weights weights, const Hooks& hooks) {
-  auto backend = engine::make_backend({compute.backend, compute.threads, compute.isa},
+  const auto say = [&](const std::string& text) {
+    if (!model.quiet) notice(text);
+  };
+  auto backend = engine::make_backend({compute.backend, compute.threads, compute.isa, say},
                                       model.checkpoint.config(), weights);
   return hooks.after_make ? hooks.after_make(std::move(backend), weights) : std::move(backend);
 }

@@ -20,6 +20,7 @@ struct OpenModel {
   model::Checkpoint checkpoint;
   std::optional<text::Tokenizer> loaded_tokenizer;
   std::size_t context = 0;  ///< tokens at most: --ctx or the model's limit
+  bool quiet = false;       ///< no notices
 
   /// Null for a model without one.
   const text::Tokenizer* tokenizer() const { return loaded_tokenizer ? &*loaded_tokenizer : nullptr; }

@@ -16,7 +16,7 @@ void add_common(CLI::App& command, CommonOptions& options) {
 }
 
 void add_compute(CLI::App& command, ComputeOptions& options) {
-  add_choice(command, "--backend", options.backend, {"auto", "cpu", "reference"},
+  add_choice(command, "--backend", options.backend, {"auto", "cuda", "cpu", "reference", "cuda-emulated"},
              "What computes, auto being the fastest here");
   add_choice(command, "--isa", options.isa, {"auto", "portable", "avx2"},
              "Instruction set of the cpu backend");

@@ -30,7 +30,7 @@ complete -c fs -n "__fs_in generate logits layer-diff tokenize detokenize" -l st
 complete -c fs -n "__fs_in generate logits layer-diff" -l tokens -x -d "Token ids instead of text"
 
 # a model that runs
-complete -c fs -n "__fs_in generate logits" -l backend -x -a "auto cpu reference" -d "What computes"
+complete -c fs -n "__fs_in generate logits" -l backend -x -a "auto cuda cpu reference cuda-emulated" -d "What computes"
 complete -c fs -n "__fs_in generate logits" -l isa -x -a "auto portable avx2" -d "Instruction set of the cpu backend"
 complete -c fs -n "__fs_in generate logits layer-diff" -s t -l threads -x -d "Processor threads"
 complete -c fs -n "__fs_in generate logits layer-diff" -s c -l ctx -l ctx-size -x -d "Tokens of context at most"
@@ -62,8 +62,8 @@ complete -c fs -n "__fs_in logits layer-diff" -l taps -x -d "Points inside the f
 complete -c fs -n "__fs_in logits layer-diff" -l layers -x -d "Layers of them"
 
 # layer-diff
-complete -c fs -n "__fs_in layer-diff" -s a -l a -x -a "reference cpu golden dump:" -d "Side A, taken to be right"
-complete -c fs -n "__fs_in layer-diff" -s b -l b -x -a "auto cpu reference golden dump:" -d "Side B"
+complete -c fs -n "__fs_in layer-diff" -s a -l a -x -a "reference cpu cuda cuda-emulated golden dump:" -d "Side A, taken to be right"
+complete -c fs -n "__fs_in layer-diff" -s b -l b -x -a "auto cuda cpu reference cuda-emulated golden dump:" -d "Side B"
 complete -c fs -n "__fs_in layer-diff" -l inject -d "Feed every operation of B with A's values"
 complete -c fs -n "__fs_in layer-diff" -l decode -x -d "Also N steps after the prompt"
 complete -c fs -n "__fs_in layer-diff" -l self -d "Token by token against one pass"
