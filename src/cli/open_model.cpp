@@ -7,6 +7,7 @@
 #include "base/thread_pool.h"
 #include "engine/session.h"
 #include "model/locate.h"
+#include "model/quantize.h"
 
 namespace fs::cli {
 model::Location locate_model(const CommonOptions& common) {
@@ -57,6 +58,20 @@ OpenModel open_model(const CommonOptions& common, const ComputeOptions& compute)
   return model;
 }
 
+namespace {
+
+/// What --dtype names; nothing for auto.
+std::optional<model::Dtype> wanted_dtype(const std::string& dtype) {
+  if (dtype == "f32") return model::Dtype::f32;
+  if (dtype == "f16") return model::Dtype::f16;
+  if (dtype == "bf16") return model::Dtype::bf16;
+  if (dtype == "q8_0") return model::Dtype::q8_0;
+  if (dtype == "int4") return model::Dtype::int4;
+  return std::nullopt;
+}
+
+}  // namespace
+
 std::unique_ptr<engine::Backend> load_backend(const OpenModel& model, const ComputeOptions& compute,
                                               const Hooks& hooks, ProgressBar& progress) {
   ThreadPool pool(compute.threads == 0 ? available_processors() : compute.threads);
@@ -64,6 +79,11 @@ std::unique_ptr<engine::Backend> load_backend(const OpenModel& model, const Comp
   progress.erase();
   throw_if_interrupted();
   if (hooks.after_load) hooks.after_load(weights);
+  if (const auto dtype = wanted_dtype(compute.dtype)) {
+    weights = model::quantize(model.checkpoint.config(), weights, *dtype, pool, progress.callback());
+    progress.erase();
+    throw_if_interrupted();
+  }
   return engine::make_backend({compute.backend, compute.threads, compute.isa}, model.checkpoint.config(),
                               std::move(weights));
 }

@@ -26,6 +26,10 @@ void add_compute(CLI::App& command, ComputeOptions& options) {
              "What computes, auto being the fastest here");
   add_choice(command, "--isa", options.isa, {"auto", "portable", "avx2"},
              "Instruction set of the cpu backend");
+  add_choice(
+      command, "--dtype", options.dtype, {"auto", "f32", "f16", "bf16", "q8_0", "int4"},
+      "Format of the weights in memory, auto being the one they are stored in; int4 keeps embedding and "
+      "head in q8_0");
   add_number<std::size_t>(command, "--threads,-t", options.threads, 1, most_threads,
                           "Processor threads. Default: one for each processor");
   add_number<std::size_t>(command, "--ctx,-c,--ctx-size", options.context, 1,

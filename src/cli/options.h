@@ -24,10 +24,11 @@ struct CommonOptions {
 };
 void add_common(CLI::App& command, CommonOptions& options);
 
-/// --backend, --threads, --isa, --ctx: of every command that runs a model.
+/// --backend, --isa, --dtype, --threads, --ctx: of every command that runs a model.
 struct ComputeOptions {
   std::string backend = "auto";
   std::string isa = "auto";            ///< instruction set of the cpu backend
+  std::string dtype = "auto";          ///< of the weights in memory: as stored, or what they are converted to
   std::size_t threads = 0;             ///< 0, not given: as many as there are processors
   std::optional<std::size_t> context;  ///< the model's limit if not given
 };
