@@ -15,9 +15,10 @@
 #include "backend_checks.h"
 #include "base/thread_pool.h"
 #include "cuda/device_weights.h"
-#include "schedules.h"
 #include "model/dtype.h"
+#include "model/quantize.h"
 #include "reference/ops.h"
+#include "schedules.h"
 
 /// Every kernel against the operation of the reference that it stands for. Device memory is NaN until it is
 /// written, so an output that a kernel leaves out fails.
@@ -45,26 +46,20 @@ Floats random_floats(std::size_t n, std::uint32_t seed, float spread = 1) {
 /// A random matrix of unit variance products, on both sides.
 struct Weights {
   Weights(Stream& stream, Dtype dtype, std::size_t rows, std::size_t cols, std::uint32_t seed)
-      : bytes(rows * cols * model::element_bytes(dtype)), host{dtype, rows, cols, bytes.data()} {
+      : host{dtype, rows, cols, nullptr}, bytes(rows * host.row_bytes()) {
     const Floats values = random_floats(rows * cols, seed, 1 / std::sqrt(static_cast<float>(cols)));
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      std::byte* const to = bytes.data() + i * model::element_bytes(dtype);
-      const std::uint16_t wide = model::float_to_bf16(values[i]);
-      // f16: a bf16's sign, an exponent near 0 and its fraction: any f16 will do
-      const auto narrow =
-          static_cast<std::uint16_t>((wide & 0x8000U) | (8U + wide % 5) << 10U | (wide & 0x7FU) << 3U);
-      if (dtype == Dtype::f32) std::memcpy(to, &values[i], sizeof(float));
-      if (dtype == Dtype::bf16) std::memcpy(to, &wide, sizeof wide);
-      if (dtype == Dtype::f16) std::memcpy(to, &narrow, sizeof narrow);
+    for (std::size_t r = 0; r < rows; ++r) {
+      model::encode(dtype, std::span(values).subspan(r * cols, cols), bytes.data() + r * host.row_bytes());
     }
+    host.data = bytes.data();
     const WeightFormat format = cuda::FS_GPU_BUILD::format_of(dtype);
     const auto packed = cuda::FS_GPU_BUILD::packed(host, format);
     memory = DeviceArray<unsigned char>(packed.size());
     copy_to_device(memory.data(), packed.data(), packed.size(), stream);
     device = cuda::FS_GPU_BUILD::describe(format, rows, cols, memory.data());
   }
-  std::vector<std::byte> bytes;
   model::Matrix host;
+  std::vector<std::byte> bytes;
   DeviceArray<unsigned char> memory;
   DeviceMatrix device;
 };

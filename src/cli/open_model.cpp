@@ -7,6 +7,7 @@
 #include "base/thread_pool.h"
 #include "engine/session.h"
 #include "model/locate.h"
+#include "model/quantize.h"
 
 namespace fs::cli {
 model::Location locate_model(const CommonOptions& common) {
@@ -57,6 +58,20 @@ OpenModel open_model(const CommonOptions& common, const ComputeOptions& compute)
   return model;
 }
 
+namespace {
+
+/// What --dtype names; nothing for auto.
+std::optional<model::Dtype> wanted_dtype(const std::string& dtype) {
+  if (dtype == "f32") return model::Dtype::f32;
+  if (dtype == "f16") return model::Dtype::f16;
+  if (dtype == "bf16") return model::Dtype::bf16;
+  if (dtype == "q8_0") return model::Dtype::q8_0;
+  if (dtype == "int4") return model::Dtype::int4;
+  return std::nullopt;
+}
+
+}  // namespace
+
 model::Weights load_weights(const OpenModel& model, const ComputeOptions& compute, const Hooks& hooks,
                             ProgressBar& progress) {
   ThreadPool pool(compute.threads == 0 ? available_processors() : compute.threads);
@@ -65,6 +80,18 @@ model::Weights load_weights(const OpenModel& model, const ComputeOptions& comput
   throw_if_interrupted();
   if (hooks.after_load) hooks.after_load(weights);
   return weights;
+}
+
+model::Weights convert_weights(const OpenModel& model, const ComputeOptions& compute, model::Weights weights,
+                               ProgressBar& progress) {
+  const auto dtype = wanted_dtype(compute.dtype);
+  if (!dtype) return weights;
+  ThreadPool pool(compute.threads == 0 ? available_processors() : compute.threads);
+  model::Weights converted =
+      model::quantize(model.checkpoint.config(), weights, *dtype, pool, progress.callback());
+  progress.erase();
+  throw_if_interrupted();
+  return converted;
 }
 
 std::unique_ptr<engine::Backend> make_backend(const OpenModel& model, const ComputeOptions& compute,
@@ -79,7 +106,8 @@ std::unique_ptr<engine::Backend> make_backend(const OpenModel& model, const Comp
 
 std::unique_ptr<engine::Backend> load_backend(const OpenModel& model, const ComputeOptions& compute,
                                               const Hooks& hooks, ProgressBar& progress) {
-  return make_backend(model, compute, load_weights(model, compute, hooks, progress), hooks);
+  model::Weights stored = load_weights(model, compute, hooks, progress);
+  return make_backend(model, compute, convert_weights(model, compute, std::move(stored), progress), hooks);
 }
 
 std::filesystem::path find_tokenizer(const CommonOptions& common) {

@@ -18,8 +18,13 @@ WeightFormat format_of(model::Dtype dtype) {
       return WeightFormat::f16;
     case model::Dtype::f32:
       return WeightFormat::f32;
+    case model::Dtype::q8_0:
+    case model::Dtype::int4:
+      break;
   }
-  fail(ExitCode::unusable, "weights of a format that the CUDA backend does not have");
+  fail(ExitCode::usage,
+       "weights in {}: the CUDA backend takes F32, F16 and BF16; choose another --dtype or --backend cpu",
+       model::name(dtype));
 }
 
 namespace {
