@@ -79,6 +79,31 @@ inline constexpr int head_blocks(int vocab_size) {
   return (vocab_size + head_rows_per_block - 1) / head_rows_per_block;
 }
 
+/// What each block of the head finds in its rows.  [head_blocks] each
+struct HeadBlocks {
+  float* best_logit = nullptr;  ///< of the ids that may be chosen; −∞ if there are none
+  int* best_id = nullptr;       ///< the lowest of equals
+  float* peak = nullptr;        ///< largest logit of all
+  double* mass = nullptr;       ///< Σ exp(logit − peak); NaN if a logit is not finite
+};
+
+/// How sample() chooses: engine::SamplerOptions without penalties, in device memory.
+struct Sampling {
+  float temperature = 0;  ///< 0: the best
+  int top_k = 1;          ///< 1..most_top_k where temperature > 0
+  float top_p = 1, min_p = 0;
+  std::uint64_t seed = 0;
+  int n_ids = 0;  ///< only ids below are chosen
+  int n_stop_ids = 0;
+  int stop_ids[8] = {};  ///< after these no more are chosen
+};
+inline constexpr int most_top_k = 64;
+inline constexpr int most_stop_ids = 8;
+
+/// The decode steps' state, ints in device memory: the token to run and its position, how many tokens have
+/// been chosen, and whether no more are.
+enum StateIndex { state_token, state_position, state_chosen, state_stopped, state_size };
+
 // Decode: one token. `position`, in device memory, is the token's.
 
 /// x = table[tokens].  x: [rows, hidden]
@@ -102,13 +127,15 @@ void swiglu(Stream& stream, const DeviceMatrix& gate, const DeviceMatrix& up, co
             const float* norm, float eps, float* act);
 /// x += down_proj·act
 void mlp_down(Stream& stream, const DeviceMatrix& down_proj, const float* act, float* x);
-/// logits = lm_head·rms_norm(x), or lm_head·x where norm is null, and the best id of each block of rows,
-/// the lowest of equals.  best_logit, best_id: [head_blocks]
+/// logits = lm_head·rms_norm(x), or lm_head·x where norm is null, and what each block of rows finds.
 void head(Stream& stream, const DeviceMatrix& lm_head, const float* x, const float* norm, float eps,
-          float* logits, float* best_logit, int* best_id);
-/// The best of the blocks' best becomes the token, and the position goes on by one.
-void next_token(Stream& stream, const float* best_logit, const int* best_id, int blocks, int* token,
-                int* position);
+          const Sampling* sampling, float* logits, const HeadBlocks& found);
+/// Chooses the next token as engine::Sampler does and makes it the token to run, at the next position;
+/// appends it and its log probability (of the model, before any filter). Does nothing once `state` says
+/// stopped; stops without choosing if a logit is not finite, or too many tie for top-k.  logits: [n_ids or
+/// more]
+void sample(Stream& stream, const float* logits, const HeadBlocks& found, int blocks,
+            const Sampling* sampling, int* state, int* ids, double* log_probabilities);
 
 // Prefill: rows ≥ 1 at consecutive positions.
 

@@ -11,6 +11,7 @@
 #include "build.h"
 #include "cuda/backend.h"
 #include "cuda/device_weights.h"
+#include "engine/sampler.h"
 #include "engine/session.h"
 #include "model/checkpoint.h"
 #include "model/locate.h"
@@ -222,6 +223,66 @@ TEST(CudaBackend, GoesOnWithTheValuesThatAnObserverLeaves) {
                        fmt::format("{} replaced, {} rows", engine::name(static_cast<TapPoint>(point)), rows));
     }
   }
+}
+
+/// `count` tokens after `next`, by Session::next.
+std::vector<TokenId> sampled(Session& session, const engine::Sampler& sampler, std::vector<TokenId> next,
+                             std::size_t count, std::span<const TokenId> stop_ids = {}) {
+  std::vector<TokenId> picked;
+  while (picked.size() < count) {
+    picked.push_back(session.next(next, sampler, {count - picked.size(), stop_ids}).id);
+    next = {picked.back()};
+  }
+  return picked;
+}
+
+/// The same, chosen by the host.
+std::vector<TokenId> picked_by_host(Session& session, const engine::Sampler& sampler,
+                                    std::vector<TokenId> next, std::size_t count) {
+  std::vector<TokenId> picked;
+  while (picked.size() < count) {
+    picked.push_back(sampler.pick(session.forward(next), session.tokens()));
+    next = {picked.back()};
+  }
+  return picked;
+}
+
+TEST(CudaBackend, ChoosesTheTokensThatTheHostWould) {
+  const model::Config config = small_config();
+  const auto cuda = cuda_of(config);
+  const auto prompt = some_tokens(9, config.vocab_size);
+  std::vector<engine::SamplerOptions> settings(4);
+  settings[1] = {.temperature = 1, .top_k = 20, .top_p = 0.95F, .seed = 7};
+  settings[2] = {.temperature = 3, .top_k = 40, .min_p = 0.02F, .seed = 8};
+  settings[3] = {.temperature = 1, .seed = 9};  // for the host
+  for (const engine::SamplerOptions& options : settings) {
+    const engine::Sampler sampler(options, config.vocab_size - 2);
+    Session host(*cuda, 60), device(*cuda, 60);
+    const auto want = picked_by_host(host, sampler, prompt, 40);
+    EXPECT_EQ(sampled(device, sampler, prompt, 40), want);
+    EXPECT_EQ(device.position(), host.position());
+    // A stop id, a rewind, another token than the one chosen, another sampler: what was run ahead is not
+    // used.
+    device.rewind(prompt.size());
+    const std::vector<TokenId> stops = {want[4]};
+    EXPECT_EQ(sampled(device, sampler, {want[0]}, 20, stops),
+              std::vector<TokenId>(want.begin() + 1, want.begin() + 21));
+    device.rewind(prompt.size());
+    sampled(device, sampler, {want[0]}, 1);
+    host.rewind(prompt.size() + 1);
+    const engine::Sampler greedy({}, config.vocab_size);
+    EXPECT_EQ(sampled(device, greedy, {TokenId{3}}, 5), picked_by_host(host, greedy, {TokenId{3}}, 5));
+  }
+}
+
+TEST(CudaBackend, ChoosesToTheEndOfTheContext) {
+  const model::Config config = small_config();
+  const auto cuda = cuda_of(config);
+  const engine::Sampler greedy({}, config.vocab_size);
+  Session host(*cuda, 20), device(*cuda, 20);
+  const auto prompt = some_tokens(3, config.vocab_size);
+  EXPECT_EQ(sampled(device, greedy, prompt, 18), picked_by_host(host, greedy, prompt, 18));
+  EXPECT_THROW(device.next(std::span(prompt).first(1), greedy, {}), Error);
 }
 
 TEST(CudaBackend, PicksTheReferencesTokensOnTheBundledModel) {

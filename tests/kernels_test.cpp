@@ -8,6 +8,7 @@
 #include <cstring>
 #include <functional>
 #include <random>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "backend_checks.h"
 #include "base/thread_pool.h"
 #include "cuda/device_weights.h"
+#include "engine/sampler.h"
 #include "model/dtype.h"
 #include "model/quantize.h"
 #include "reference/ops.h"
@@ -140,21 +142,71 @@ class Kernels : public ::testing::Test {
     expect_close(get(dx), want, fmt::format("mlp_down {} x {}", rows, cols));
   }
 
+  /// What head and sample write, with room for a few choices.
+  struct Choosing {
+    explicit Choosing(std::size_t vocab_size)
+        : logits(vocab_size),
+          best(blocks(vocab_size)),
+          ids(blocks(vocab_size)),
+          peak(blocks(vocab_size)),
+          mass(blocks(vocab_size)),
+          chosen(4),
+          log_probabilities(4) {}
+    static std::size_t blocks(std::size_t vocab_size) {
+      return static_cast<std::size_t>(head_blocks(static_cast<int>(vocab_size)));
+    }
+    HeadBlocks found() const { return {best.data(), ids.data(), peak.data(), mass.data()}; }
+    DeviceArray<float> logits, best;
+    DeviceArray<int> ids;
+    DeviceArray<float> peak;
+    DeviceArray<double> mass;
+    DeviceArray<int> chosen;
+    DeviceArray<double> log_probabilities;
+  };
+  void choose(const Choosing& c, const DeviceArray<Sampling>& sampling, const DeviceArray<int>& state) {
+    sample(stream, c.logits.data(), c.found(), static_cast<int>(c.ids.size()), sampling.data(), state.data(),
+           c.chosen.data(), c.log_probabilities.data());
+  }
+
   void check_head(Dtype dtype, std::size_t rows, std::size_t cols) {
     const Weights w(stream, dtype, rows, cols, 12);
     const Floats x = random_floats(cols, 13), norm = random_floats(cols, 14);
     const auto dx = put(x), dnorm = put(norm);
-    const auto blocks = static_cast<std::size_t>(head_blocks(static_cast<int>(rows)));
-    const DeviceArray<float> logits(rows), best(blocks);
-    const DeviceArray<int> ids(blocks);
-    const auto token = put(std::vector<int>{-1}), position = put(std::vector<int>{41});
-    head(stream, w.device, dx.data(), dnorm.data(), static_cast<float>(eps), logits.data(), best.data(),
-         ids.data());
-    next_token(stream, best.data(), ids.data(), static_cast<int>(blocks), token.data(), position.data());
-    const Floats got = get(logits);
+    const Choosing c(rows);
+    const auto state = put(std::vector<int>{-1, 41, 0, 0});
+    Sampling greedy;
+    greedy.n_ids = static_cast<int>(rows);
+    const auto sampling = put(std::vector<Sampling>{greedy});
+    head(stream, w.device, dx.data(), dnorm.data(), static_cast<float>(eps), sampling.data(), c.logits.data(),
+         c.found());
+    choose(c, sampling, state);
+    const Floats got = get(c.logits);
     expect_close(got, product(w, normed(x, norm)), fmt::format("head {} x {}", rows, cols));
-    EXPECT_EQ(get(token)[0], std::max_element(got.begin(), got.end()) - got.begin());
-    EXPECT_EQ(get(position)[0], 42);
+    const auto best = static_cast<int>(std::max_element(got.begin(), got.end()) - got.begin());
+    EXPECT_EQ(get(state), (std::vector<int>{best, 42, 1, 0}));
+    EXPECT_EQ(get(c.chosen)[0], best);
+    EXPECT_NEAR(get(c.log_probabilities)[0], engine::log_probability(got, static_cast<TokenId>(best)), 1e-9);
+  }
+
+  /// The state after one choice from `logits`, and the log probability.
+  struct Chosen {
+    std::vector<int> state;
+    double log_probability;
+  };
+  Chosen choose_from(const Floats& logits, const Sampling& how, int position, int times = 1) {
+    // lm_head is [vocab, 1] and the input 1, so the logits are its elements.
+    const model::Matrix matrix{Dtype::f32, logits.size(), 1,
+                               reinterpret_cast<const std::byte*>(logits.data())};
+    const auto memory = put(cuda::FS_GPU_BUILD::packed(matrix, WeightFormat::f32).chunks);
+    const DeviceMatrix lm_head =
+        cuda::FS_GPU_BUILD::describe(WeightFormat::f32, logits.size(), 1, memory.data());
+    const auto one = put(Floats{1});
+    const auto sampling = put(std::vector<Sampling>{how});
+    const auto state = put(std::vector<int>{-1, position, 0, 0});
+    const Choosing c(logits.size());
+    head(stream, lm_head, one.data(), nullptr, 0, sampling.data(), c.logits.data(), c.found());
+    for (int i = 0; i < times; ++i) choose(c, sampling, state);
+    return {get(state), get(c.log_probabilities)[0]};
   }
 
   void check_rms_norm(std::size_t rows, std::size_t width) {
@@ -370,27 +422,88 @@ TEST_F(Kernels, AttentionPrefillMatchesForAnyRowsAtAnyPosition) {
   for (const std::size_t dim : {2U, 33U * 2, 256U}) check_prefill(3, 1, dim, 40, 20);
 }
 
-TEST_F(Kernels, HeadPicksTheLowestOfEqualLogits) {
+TEST_F(Kernels, SamplePicksTheLowestOfEqualLogits) {
+  Sampling greedy;
+  greedy.n_ids = 200;
   for (const int best : {0, 63, 64, 199}) {
-    Floats values(200, 0.0F);
+    Floats logits(200, 0.0F);
     for (const int id : {best, 150, 199}) {
-      if (id >= best) values[static_cast<std::size_t>(id)] = 2;
+      if (id >= best) logits[static_cast<std::size_t>(id)] = 2;
     }
-    // lm_head is [200, 1] and the input 1, so the logits are its elements.
-    std::vector<std::byte> bytes(values.size() * sizeof(float));
-    std::memcpy(bytes.data(), values.data(), bytes.size());
-    const model::Matrix matrix{Dtype::f32, values.size(), 1, bytes.data()};
-    const auto memory = put(cuda::FS_GPU_BUILD::packed(matrix, WeightFormat::f32).chunks);
-    const DeviceMatrix device =
-        cuda::FS_GPU_BUILD::describe(WeightFormat::f32, values.size(), 1, memory.data());
-    const auto one = put(Floats{1});
-    const DeviceArray<float> logits(values.size()), best_logit(4);
-    const DeviceArray<int> best_id(4);
-    const auto token = put(std::vector<int>{-1}), position = put(std::vector<int>{0});
-    head(stream, device, one.data(), nullptr, 0, logits.data(), best_logit.data(), best_id.data());
-    next_token(stream, best_logit.data(), best_id.data(), 4, token.data(), position.data());
-    EXPECT_EQ(get(token)[0], best);
+    EXPECT_EQ(choose_from(logits, greedy, 0).state, (std::vector<int>{best, 1, 1, 0}));
   }
+  Floats padded(200, 0.0F);
+  padded[180] = 5;
+  padded[7] = 1;
+  greedy.n_ids = 100;  // ids beyond are padding
+  const Chosen chosen = choose_from(padded, greedy, 0);
+  EXPECT_EQ(chosen.state[state_token], 7);
+  EXPECT_NEAR(chosen.log_probability, engine::log_probability(padded, 7), 1e-9);
+}
+
+TEST_F(Kernels, SampleDrawsWhatTheSamplerDraws) {
+  constexpr std::size_t vocab_size = 1000, n_ids = 990;
+  std::vector<Floats> distributions = {random_floats(vocab_size, 30, 3), random_floats(vocab_size, 31, 0.1F),
+                                       Floats(vocab_size, 1.0F)};
+  Floats ties = random_floats(vocab_size, 32, 2);
+  for (float& logit : ties) logit = std::round(logit);
+  ties[3] = -0.0F;
+  distributions.push_back(ties);
+  std::vector<engine::SamplerOptions> settings(6);
+  settings[0] = {.temperature = 0.6F, .top_k = 20, .top_p = 0.95F};
+  settings[1] = {.temperature = 1.5F, .top_k = 64};
+  settings[2] = {.temperature = 1, .top_k = 5, .min_p = 0.1F};
+  settings[3] = {.temperature = 0.8F, .top_k = 40, .top_p = 0.9F, .min_p = 0.05F};
+  settings[4] = {.temperature = 1, .top_k = 1};
+  settings[5] = {.temperature = 100, .top_k = 50, .top_p = 0};
+  std::size_t different = 0;
+  for (engine::SamplerOptions options : settings) {
+    for (const Floats& logits : distributions) {
+      std::vector<TokenId> drawn;
+      for (std::uint64_t seed = 1; seed <= 6; ++seed) {
+        options.seed = seed * 0x123456789ABCDEFU;
+        const engine::Sampler sampler(options, n_ids);
+        const auto position = static_cast<int>(seed * seed - 1);
+        const std::vector<TokenId> history(static_cast<std::size_t>(position) + 1);
+        const TokenId want = sampler.pick(logits, history);
+        Sampling how{options.temperature,
+                     static_cast<int>(options.top_k),
+                     options.top_p,
+                     options.min_p,
+                     options.seed,
+                     static_cast<int>(n_ids),
+                     0,
+                     {}};
+        const Chosen got = choose_from(logits, how, position);
+        ASSERT_EQ(got.state, (std::vector<int>{static_cast<int>(want), position + 1, 1, 0}))
+            << "temperature " << options.temperature << " top-k " << options.top_k << " seed " << seed;
+        EXPECT_NEAR(got.log_probability, engine::log_probability(logits, want), 1e-9);
+        drawn.push_back(want);
+      }
+      different += std::set<TokenId>(drawn.begin(), drawn.end()).size() > 1;
+    }
+  }
+  EXPECT_GE(different, 10U);  // else the draws would show nothing
+}
+
+TEST_F(Kernels, SampleStopsWhereItIsToldOrCannotChoose) {
+  Sampling how;
+  how.n_ids = 2000;
+  how.temperature = 1;
+  how.top_k = 10;
+  EXPECT_EQ(choose_from(Floats(2000, 1.0F), how, 5).state, (std::vector<int>{-1, 5, 0, 1}));  // too many tie
+  for (const float bad : {NAN, INFINITY, -INFINITY}) {
+    Floats logits = random_floats(2000, 33);
+    logits[1999] = bad;
+    EXPECT_EQ(choose_from(logits, how, 5).state, (std::vector<int>{-1, 5, 0, 1})) << bad;
+  }
+  Floats logits = random_floats(2000, 34);
+  logits[77] = 50;
+  EXPECT_EQ(choose_from(logits, how, 5, 2).state, (std::vector<int>{77, 7, 2, 0}));
+  how.n_stop_ids = 2;
+  how.stop_ids[0] = 3;
+  how.stop_ids[1] = 77;
+  EXPECT_EQ(choose_from(logits, how, 5, 2).state, (std::vector<int>{77, 6, 1, 1}));
 }
 
 TEST_F(Kernels,
@@ -405,11 +518,23 @@ TEST_F(Kernels,
   check_rms_norm(1, 26);
   check_linear(Dtype::int4, 1, 3, 40);
   check_swiglu_pairs(3);
+  Sampling how;
+  how.temperature = 1;
+  how.top_k = 3;
+  how.n_ids = 70;
+  EXPECT_EQ(choose_from(random_floats(70, 36), how, 0).state[state_chosen], 1);
   check_attention_decode(2, 1, 6, 1, false);
   check_prefill(1, 1, 6, 1, 5);
 }
 
 TEST_F(Kernels, MatchUnderEverySchedule) {
+  Floats ties = random_floats(300, 35);
+  for (float& logit : ties) logit = std::round(4 * logit);
+  Sampling how;
+  how.temperature = 2;
+  how.top_k = 30;
+  how.n_ids = 300;
+  const Chosen want = choose_from(ties, how, 5);
   for (const auto& schedule : every_schedule()) {
     SCOPED_TRACE(schedule.name);
     const UnderSchedule under(schedule);
@@ -424,6 +549,9 @@ TEST_F(Kernels, MatchUnderEverySchedule) {
     }
     check_rms_norm(3, 26);
     check_swiglu_pairs(300);
+    const Chosen got = choose_from(ties, how, 5);
+    EXPECT_EQ(got.state, want.state);
+    EXPECT_EQ(got.log_probability, want.log_probability);
     check_attention_decode(4, 2, 20, 65, true);
     check_prefill(4, 2, 20, 33, 20);
   }

@@ -160,6 +160,8 @@ FS_DEVICE float to_float(F16 value) {
 }
 FS_DEVICE float fma(float a, float b, float c) { return fmaf(a, b, c); }
 FS_DEVICE float exp(float x) { return expf(x); }
+FS_DEVICE double exp(double x) { return ::exp(x); }
+FS_DEVICE double log(double x) { return ::log(x); }
 FS_DEVICE float max(float a, float b) { return fmaxf(a, b); }
 FS_DEVICE int min(int a, int b) { return a < b ? a : b; }
 FS_DEVICE int max(int a, int b) { return a > b ? a : b; }

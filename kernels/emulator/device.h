@@ -195,6 +195,8 @@ inline float as_float(std::uint32_t bits) { return std::bit_cast<float>(bits); }
 inline std::uint32_t as_bits(float value) { return std::bit_cast<std::uint32_t>(value); }
 inline float fma(float a, float b, float c) { return a * b + c; }
 inline float exp(float x) { return std::exp(x); }
+inline double exp(double x) { return std::exp(x); }
+inline double log(double x) { return std::log(x); }
 inline float max(float a, float b) { return std::fmax(a, b); }
 inline int min(int a, int b) { return a < b ? a : b; }
 inline int max(int a, int b) { return a > b ? a : b; }

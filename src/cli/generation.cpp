@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 
 #include "base/error.h"
 #include "cli/interruptible.h"
@@ -83,15 +82,6 @@ std::optional<double> Generation::tokens_per_second() const {
   return static_cast<double>(ids.size() - 1) / (seconds - first_token_seconds);
 }
 
-double log_sum_exp(std::span<const float> logits) {
-  const double best = *std::max_element(logits.begin(), logits.end());
-  double sum = 0;
-  for (const float logit : logits) sum += std::exp(logit - best);
-  return best + std::log(sum);
-}
-
-double log_probability(std::span<const float> logits, TokenId id) { return logits[id] - log_sum_exp(logits); }
-
 Generation generate(engine::Session& session, const text::Tokenizer* tokenizer, std::size_t n_ids,
                     const GenerationRequest& request, const std::function<void(std::string_view)>& on_text,
                     const Progress& progress) {
@@ -106,9 +96,7 @@ Generation generate(engine::Session& session, const text::Tokenizer* tokenizer, 
 
   const auto begin = Clock::now();
   try {
-    std::span<const float> logits;
-    std::vector<TokenId> history = request.prompt;
-    std::span<const TokenId> next = history;
+    std::vector<TokenId> next = request.prompt;
     engine::ForwardOptions forward;
     forward.taps = &interruptible;
     forward.progress = progress;
@@ -121,19 +109,20 @@ Generation generate(engine::Session& session, const text::Tokenizer* tokenizer, 
         result.reason = StopReason::context;
         break;
       }
-      logits = session.forward(next, forward);
-      const TokenId id = sampler.pick(logits, history);
+      const std::size_t room = session.context() - request.prompt.size() - result.ids.size();
+      const std::size_t wanted = request.max_tokens ? *request.max_tokens - result.ids.size() : room;
+      const auto [id, log_probability] =
+          session.next(next, sampler, {std::min(wanted, room), request.eos_ids}, forward);
       if (result.ids.empty()) result.first_token_seconds = seconds_since(begin);
       result.ids.push_back(id);
-      result.logprobs.push_back(log_probability(logits, id));
+      result.logprobs.push_back(log_probability);
       if (ends(id)) {
         result.reason = StopReason::eos;
         break;
       }
       if (stream.push(id)) break;
       throw_if_interrupted();
-      history.push_back(id);
-      next = std::span(history).last(1);
+      next = {id};
       forward.progress = {};
     }
   } catch (const Error& error) {

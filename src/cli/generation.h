@@ -48,9 +48,4 @@ Generation generate(engine::Session& session, const text::Tokenizer* tokenizer, 
                     const GenerationRequest& request, const std::function<void(std::string_view)>& on_text,
                     const Progress& progress);
 
-/// log softmax(logits)[id], summed in double.
-double log_probability(std::span<const float> logits, TokenId id);
-/// log Σ exp(logits), summed in double.
-double log_sum_exp(std::span<const float> logits);
-
 }  // namespace fs::cli

@@ -72,7 +72,8 @@ Result compute(const LogitsOptions& options, const std::vector<TokenId>& ids, en
     if (options.all_positions) {
       forward.on_logits = [&](std::size_t position, std::span<const float> logits) {
         if (sink) sink(std::as_bytes(logits));
-        if (position + 1 < ids.size()) result.logprobs.push_back(log_probability(logits, ids[position + 1]));
+        if (position + 1 < ids.size())
+          result.logprobs.push_back(engine::log_probability(logits, ids[position + 1]));
       };
     }
     const auto next = session.forward(ids, forward);
@@ -106,7 +107,7 @@ Json as_json(const LogitsOptions& options, const OpenModel& model, std::string_v
                    {"vocab_size", model.checkpoint.config().vocab_size},
                    {"hidden", model.checkpoint.config().hidden},
                    {"top", std::move(top)},
-                   {"logsumexp", log_sum_exp(result.next)},
+                   {"logsumexp", engine::log_sum_exp(result.next)},
                    {"min", *min},
                    {"max", *max}};
   if (options.sampling.any_given()) {

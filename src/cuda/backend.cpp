@@ -1,6 +1,8 @@
 #include "cuda/backend.h"
 
 #include <algorithm>
+#include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -22,6 +24,29 @@ using gpu::DeviceArray;
 constexpr std::size_t chunk_rows = 512;
 constexpr std::size_t most_head_dim = 256;
 constexpr int least_capability = 75;  // times ten: Turing
+/// Decode steps that are queued before the host waits, at most.
+constexpr std::size_t most_ahead = 16;
+
+/// What the device is told of a sampler; nothing for one that only the host can follow: with penalties, or a
+/// draw from more than a few candidates.
+std::optional<gpu::Sampling> sampling_of(const engine::Sampler& sampler, std::span<const TokenId> stop_ids) {
+  const engine::SamplerOptions& options = sampler.options();
+  const std::size_t top_k = std::min(options.top_k, sampler.n_ids());
+  const bool draws = options.temperature > 0;
+  if (options.repetition_penalty != 1 || options.presence_penalty != 0) return std::nullopt;
+  if (draws && (top_k == 0 || top_k > gpu::most_top_k)) return std::nullopt;
+  if (stop_ids.size() > gpu::most_stop_ids) return std::nullopt;
+  gpu::Sampling result{options.temperature,
+                       draws ? static_cast<int>(top_k) : 1,
+                       options.top_p,
+                       options.min_p,
+                       options.seed,
+                       static_cast<int>(sampler.n_ids()),
+                       static_cast<int>(stop_ids.size()),
+                       {}};
+  std::copy(stop_ids.begin(), stop_ids.end(), result.stop_ids);
+  return result;
+}
 
 /// Intermediate results of a pass of `rows` rows.
 struct Scratch {
@@ -56,11 +81,19 @@ class Cuda final : public engine::Backend {
         logits_(config.vocab_size),
         best_logit_(blocks_of_head()),
         best_id_(blocks_of_head()),
-        position_(1),
+        head_peak_(blocks_of_head()),
+        head_mass_(blocks_of_head()),
+        state_(gpu::state_size),
+        sampling_(1),
+        chosen_ids_(most_ahead),
+        chosen_logs_(most_ahead),
         peak_(gpu::decode_splits * config.n_q_heads),
         mass_(gpu::decode_splits * config.n_q_heads),
         partial_(gpu::decode_splits * config.q_width()),
-        host_state_(2),
+        host_state_(gpu::state_size),
+        host_sampling_(1),
+        host_ids_(most_ahead),
+        host_logs_(most_ahead),
         host_logits_(config.vocab_size) {}
 
   std::string_view name() const override { return gpu::backend_name; }
@@ -71,6 +104,7 @@ class Cuda final : public engine::Backend {
   }
 
   void forward(engine::KvCache& kv_cache, const Pass& pass) const override;
+  std::size_t continue_with(engine::KvCache& kv_cache, const engine::Continuation& wanted) const override;
 
  private:
   void decode(KvCache& cache, const Pass& pass) const;
@@ -92,6 +126,11 @@ class Cuda final : public engine::Backend {
   gpu::Rotation rotation(const KvCache& cache, std::size_t layer) const {
     return {weights_.layers[layer].q_norm, weights_.layers[layer].k_norm, cache.angles(), eps_};
   }
+  /// Sets the decode steps' token and position, and what the head has to know of the sampler.
+  void set_state(TokenId token, std::size_t position, const gpu::Sampling& sampling) const;
+  gpu::HeadBlocks head_blocks() const {
+    return {best_logit_.data(), best_id_.data(), head_peak_.data(), head_mass_.data()};
+  }
   gpu::Partials partials() const { return {peak_.data(), mass_.data(), partial_.data()}; }
   std::size_t blocks_of_head() const {
     return static_cast<std::size_t>(gpu::head_blocks(static_cast<int>(config_.vocab_size)));
@@ -105,13 +144,21 @@ class Cuda final : public engine::Backend {
   Scratch decode_;  // of one row: recorded steps point into it, so it never moves
   mutable Scratch prefill_;
   // Of the decode step.
-  DeviceArray<float> logits_;                 // [vocab_size]
-  DeviceArray<float> best_logit_;             // [head_blocks]
-  DeviceArray<int> best_id_;                  // [head_blocks]
-  DeviceArray<int> position_;                 // [1]
+  DeviceArray<float> logits_;      // [vocab_size]
+  DeviceArray<float> best_logit_;  // HeadBlocks
+  DeviceArray<int> best_id_;
+  DeviceArray<float> head_peak_;
+  DeviceArray<double> head_mass_;
+  DeviceArray<int> state_;                    // [state_size]
+  DeviceArray<gpu::Sampling> sampling_;       // [1]
+  DeviceArray<int> chosen_ids_;               // [most_ahead]
+  DeviceArray<double> chosen_logs_;           // [most_ahead] log probabilities
   DeviceArray<float> peak_, mass_, partial_;  // Partials
-  gpu::PinnedArray<int> host_state_;          // token, position
-  gpu::PinnedArray<float> host_logits_;       // [vocab_size]
+  gpu::PinnedArray<int> host_state_;          // [state_size]
+  gpu::PinnedArray<gpu::Sampling> host_sampling_;
+  gpu::PinnedArray<int> host_ids_;
+  gpu::PinnedArray<double> host_logs_;
+  gpu::PinnedArray<float> host_logits_;  // [vocab_size]
 };
 
 void Cuda::forward(engine::KvCache& kv_cache, const Pass& pass) const {
@@ -126,17 +173,12 @@ void Cuda::forward(engine::KvCache& kv_cache, const Pass& pass) const {
 
 /// One token: the recorded step, or kernel by kernel where somebody watches.
 void Cuda::decode(KvCache& cache, const Pass& pass) const {
-  host_state_.data()[0] = static_cast<int>(pass.tokens[0]);
-  host_state_.data()[1] = static_cast<int>(pass.first_position);
-  gpu::copy_to_device(decode_.tokens.data(), host_state_.data(), sizeof(int), stream_);
-  gpu::copy_to_device(position_.data(), host_state_.data() + 1, sizeof(int), stream_);
-  if (pass.taps != nullptr) {
+  set_state(pass.tokens[0], pass.first_position, {.n_ids = static_cast<int>(config_.vocab_size)});
+  if (engine::watches(pass.taps, config_.n_layers)) {
     decode_step(cache, pass);
   } else {
     if (!cache.decode_step) {
-      Pass any = pass;  // what is recorded depends on the cache only
-      any.logit_rows = LogitRows::last;
-      cache.decode_step = std::make_unique<gpu::Graph>(stream_, [&] { decode_step(cache, any); });
+      cache.decode_step = std::make_unique<gpu::Graph>(stream_, [&] { decode_step(cache, Pass{}); });
     }
     cache.decode_step->launch(stream_);
   }
@@ -150,6 +192,43 @@ void Cuda::decode(KvCache& cache, const Pass& pass) const {
   }
 }
 
+void Cuda::set_state(TokenId token, std::size_t position, const gpu::Sampling& sampling) const {
+  int* const state = host_state_.data();
+  state[gpu::state_token] = static_cast<int>(token);
+  state[gpu::state_position] = static_cast<int>(position);
+  state[gpu::state_chosen] = state[gpu::state_stopped] = 0;
+  *host_sampling_.data() = sampling;
+  gpu::copy_to_device(state_.data(), state, state_.bytes(), stream_);
+  gpu::copy_to_device(sampling_.data(), host_sampling_.data(), sampling_.bytes(), stream_);
+}
+
+/// Steps that choose the next one's token themselves: queued at once, waited for once.
+std::size_t Cuda::continue_with(engine::KvCache& kv_cache, const engine::Continuation& wanted) const {
+  auto& cache = static_cast<KvCache&>(kv_cache);
+  const std::optional<gpu::Sampling> sampling = sampling_of(wanted.sampler, wanted.stop_ids);
+  if (!sampling) return 0;
+  const std::size_t steps = std::min(wanted.choices.size(), most_ahead);
+  cache.grow(wanted.first_position + steps);
+  set_state(wanted.token, wanted.first_position, *sampling);
+  if (!cache.choosing_step) {
+    cache.choosing_step = std::make_unique<gpu::Graph>(stream_, [&] {
+      decode_step(cache, Pass{});
+      gpu::sample(stream_, logits_.data(), head_blocks(), static_cast<int>(blocks_of_head()),
+                  sampling_.data(), state_.data(), chosen_ids_.data(), chosen_logs_.data());
+    });
+  }
+  for (std::size_t i = 0; i < steps; ++i) cache.choosing_step->launch(stream_);
+  gpu::copy_to_host(host_state_.data(), state_.data(), state_.bytes(), stream_);
+  gpu::copy_to_host(host_ids_.data(), chosen_ids_.data(), chosen_ids_.bytes(), stream_);
+  gpu::copy_to_host(host_logs_.data(), chosen_logs_.data(), chosen_logs_.bytes(), stream_);
+  stream_.synchronize();
+  const auto chosen = static_cast<std::size_t>(host_state_.data()[gpu::state_chosen]);
+  for (std::size_t i = 0; i < chosen; ++i) {
+    wanted.choices[i] = {static_cast<TokenId>(host_ids_.data()[i]), host_logs_.data()[i]};
+  }
+  return chosen;
+}
+
 /// The reference's forward in seven kernels a step. Where a tap lies inside a fused kernel and is wanted, the
 /// part before it runs by itself, with the same device functions.
 void Cuda::decode_step(const KvCache& cache, const Pass& pass) const {
@@ -157,9 +236,10 @@ void Cuda::decode_step(const KvCache& cache, const Pass& pass) const {
   float* const x = decode_.x.data();
   float* const normed = decode_.normed.data();
   float* const qkv = decode_.qkv.data();
+  const int* const position = state_.data() + gpu::state_position;
   const auto hidden = static_cast<int>(c.hidden);
 
-  gpu::embed(stream_, weights_.embed_tokens, decode_.tokens.data(), 1, x);
+  gpu::embed(stream_, weights_.embed_tokens, state_.data() + gpu::state_token, 1, x);
   tap(pass, TapPoint::embed, 0, 1, c.hidden, x);
 
   for (std::size_t l = 0; l < c.n_layers; ++l) {
@@ -181,15 +261,14 @@ void Cuda::decode_step(const KvCache& cache, const Pass& pass) const {
                   layer);
       tap_qkv(pass, cache, l, qkv);
     }
-    gpu::attention_decode(stream_, attention_, qkv, rotated, rotation(cache, l), layer, position_.data(),
-                          partials());
+    gpu::attention_decode(stream_, attention_, qkv, rotated, rotation(cache, l), layer, position, partials());
 
     const bool merged = wanted(pass, TapPoint::attn_out, l);
     if (merged) {
-      gpu::merge_partials(stream_, attention_, partials(), position_.data(), decode_.mixed.data());
+      gpu::merge_partials(stream_, attention_, partials(), position, decode_.mixed.data());
       tap(pass, TapPoint::attn_out, l, c.n_q_heads, c.head_dim, decode_.mixed.data());
     }
-    gpu::attn_out(stream_, attention_, w.o_proj, partials(), position_.data(),
+    gpu::attn_out(stream_, attention_, w.o_proj, partials(), position,
                   merged ? decode_.mixed.data() : nullptr, x);
     tap(pass, TapPoint::attn_resid, l, 1, c.hidden, x);
 
@@ -215,8 +294,8 @@ void Cuda::decode_step(const KvCache& cache, const Pass& pass) const {
     head_norm = nullptr;
   }
   if (pass.logit_rows == LogitRows::none) return;
-  gpu::head(stream_, weights_.lm_head, head_input, head_norm, eps_, logits_.data(), best_logit_.data(),
-            best_id_.data());
+  gpu::head(stream_, weights_.lm_head, head_input, head_norm, eps_, sampling_.data(), logits_.data(),
+            head_blocks());
 }
 
 /// Many tokens: the same lines over all rows.
@@ -230,6 +309,7 @@ void Cuda::prefill(KvCache& cache, const Pass& pass) const {
   float* const qkv = prefill_.qkv.data();
   float* const mixed = prefill_.mixed.data();
 
+  set_state(pass.tokens[0], pass.first_position, {.n_ids = static_cast<int>(config_.vocab_size)});
   const std::vector<int> tokens(pass.tokens.begin(), pass.tokens.end());
   gpu::copy_to_device(prefill_.tokens.data(), tokens.data(), n * sizeof(int), stream_);
   gpu::embed(stream_, weights_.embed_tokens, prefill_.tokens.data(), rows, x);
@@ -269,8 +349,8 @@ void Cuda::prefill(KvCache& cache, const Pass& pass) const {
   tap(pass, TapPoint::final_norm, 0, 1, c.hidden, normed);
 
   if (pass.logit_rows == LogitRows::last) {
-    gpu::head(stream_, weights_.lm_head, normed + (n - 1) * c.hidden, nullptr, eps_, logits_.data(),
-              best_logit_.data(), best_id_.data());
+    gpu::head(stream_, weights_.lm_head, normed + (n - 1) * c.hidden, nullptr, eps_, sampling_.data(),
+              logits_.data(), head_blocks());
     gpu::copy_to_host(host_logits_.data(), logits_.data(), logits_.bytes(), stream_);
     stream_.synchronize();
     std::copy_n(host_logits_.data(), c.vocab_size, pass.logits.data());

@@ -44,6 +44,7 @@ void KvCache::grow(std::size_t positions) {
   if (positions <= capacity_) return;
   const std::size_t capacity = std::min(context_, std::max({positions, 2 * capacity_, first_capacity}));
   decode_step.reset();
+  choosing_step.reset();
   stream_.synchronize();
   gpu::DeviceArray<float> memory(config_.n_layers * 2 * half_floats(capacity));
   gpu::DeviceArray<float> angles(capacity * config_.head_dim);

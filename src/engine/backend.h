@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "base/types.h"
+#include "engine/sampler.h"
 #include "engine/tap.h"
 #include "model/config.h"
 #include "model/weights.h"
@@ -31,6 +32,15 @@ struct Pass {
   LogitRows logit_rows = LogitRows::last;
   std::span<float> logits;  ///< out: [0 | 1 | rows, vocab_size], as logit_rows says
   TapObserver* taps = nullptr;
+};
+
+/// Decode steps of which each runs the token that the one before chose.
+struct Continuation {
+  TokenId token = 0;               ///< runs first
+  std::size_t first_position = 0;  ///< its position, on top of what the cache holds before it
+  const Sampler& sampler;
+  std::span<const TokenId> stop_ids;  ///< no step follows the choice of one of these
+  std::span<Choice> choices;          ///< out: as many steps at most, one or more
 };
 
 /// Hands `values` [rows, heads, width] to the pass's observer if it wants them. Rows are the last ones of the
@@ -58,6 +68,10 @@ class Backend {
   virtual std::size_t preferred_chunk() const = 0;
   /// Runs the pass and stores keys and values of its positions, replacing any that stood there.
   virtual void forward(KvCache& cache, const Pass& pass) const = 0;
+  /// Where the backend can sample: runs steps and chooses the tokens that forward() and the sampler would.
+  /// Returns how many; if fewer than asked for and no stop id, the step after the last is one for forward().
+  /// 0 in particular: this backend, or this sampler, is not one of those.
+  virtual std::size_t continue_with(KvCache&, const Continuation&) const { return 0; }
 };
 
 /// The choices behind --backend, --threads and --isa.

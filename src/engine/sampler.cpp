@@ -165,6 +165,15 @@ TokenId argmax(const std::vector<float>& logits) {  // max_element returns the f
 
 }  // namespace
 
+double log_sum_exp(std::span<const float> logits) {
+  const double best = *std::max_element(logits.begin(), logits.end());
+  double sum = 0;
+  for (const float logit : logits) sum += std::exp(logit - best);
+  return best + std::log(sum);
+}
+
+double log_probability(std::span<const float> logits, TokenId id) { return logits[id] - log_sum_exp(logits); }
+
 double draw(std::uint64_t seed, std::size_t position) {
   std::uint64_t z = seed + (static_cast<std::uint64_t>(position) + 1) * 0x9E3779B97F4A7C15U;
   z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9U;

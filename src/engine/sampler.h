@@ -20,7 +20,20 @@ struct SamplerOptions {
       1;  ///< divides (positive) or multiplies (negative) logits of tokens seen (CTRL, 1909.05858)
   float presence_penalty = 0;  ///< subtracted from logits of tokens seen
   std::uint64_t seed = 0;
+
+  bool operator==(const SamplerOptions&) const = default;
 };
+
+/// A token that was chosen.
+struct Choice {
+  TokenId id = 0;
+  double log_probability = 0;  ///< by the model: log softmax of the logits before any filter
+};
+
+/// log softmax(logits)[id], summed in double.
+double log_probability(std::span<const float> logits, TokenId id);
+/// log Σ exp(logits), summed in double.
+double log_sum_exp(std::span<const float> logits);
 
 /// A token that survived the filters.
 struct Candidate {
@@ -47,6 +60,9 @@ class Sampler {
   std::vector<Candidate> candidates(std::span<const float> logits, std::span<const TokenId> history) const;
 
   const SamplerOptions& options() const { return options_; }
+  std::size_t n_ids() const { return n_ids_; }
+
+  bool operator==(const Sampler&) const = default;
 
  private:
   SamplerOptions options_;

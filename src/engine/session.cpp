@@ -29,7 +29,38 @@ Session::Session(const Backend& backend, std::size_t context) : backend_(backend
   cache_ = backend.make_cache(context);
 }
 
+Choice Session::next(std::span<const TokenId> tokens, const Sampler& sampler, const Lookahead& lookahead,
+                     const ForwardOptions& options) {
+  constexpr std::size_t most_ahead = 16;  // bounds what a stop throws away, and how long Ctrl-C waits
+  const model::Config& config = backend_.config();
+  const bool alone = tokens.size() == 1 && tokens[0] < config.vocab_size && !options.on_logits &&
+                     !watches(options.taps, config.n_layers);
+  const auto ready = [&] {
+    return ahead_.used < ahead_.choices.size() && ahead_.token == tokens[0] && ahead_.sampler == sampler;
+  };
+  if (alone && position() < context_ && !ready()) {
+    ahead_.choices.resize(std::min({lookahead.wanted, most_ahead, context_ - position()}));
+    ahead_.used = 0;
+    ahead_.token = tokens[0];
+    ahead_.sampler = sampler;
+    if (!ahead_.choices.empty()) {
+      ahead_.choices.resize(backend_.continue_with(
+          *cache_, {tokens[0], position(), sampler, lookahead.stop_ids, ahead_.choices}));
+    }
+  }
+  if (alone && ready()) {
+    tokens_.push_back(tokens[0]);
+    const Choice choice = ahead_.choices[ahead_.used++];
+    ahead_.token = choice.id;
+    return choice;
+  }
+  const auto logits = forward(tokens, options);
+  const TokenId id = sampler.pick(logits, tokens_);
+  return {id, log_probability(logits, id)};
+}
+
 std::span<const float> Session::forward(std::span<const TokenId> tokens, const ForwardOptions& options) {
+  ahead_.choices.clear();
   const std::size_t vocab_size = backend_.config().vocab_size;
   if (tokens.empty()) fail(ExitCode::usage, "no tokens to run: the prompt is empty");
   if (tokens.size() > context_ - position()) {
@@ -76,6 +107,7 @@ void Session::rewind(std::size_t position) {
     fail(ExitCode::usage, "cannot rewind to position {}: the session stands at {}", position, tokens_.size());
   }
   tokens_.resize(position);
+  ahead_.choices.clear();
 }
 
 }  // namespace fs::engine

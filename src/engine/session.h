@@ -2,6 +2,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -18,6 +19,12 @@ struct ForwardOptions {
   std::function<void(std::size_t position, std::span<const float> logits)> on_logits;
   bool require_finite = true;  ///< off for layer-diff, which reports what is not finite itself
   Progress progress;           ///< called before each chunk with stage "prefill"; may throw to stop
+};
+
+/// What next() may choose before it is asked.
+struct Lookahead {
+  std::size_t wanted = 1;             ///< tokens that the caller will ask for at most, this one included
+  std::span<const TokenId> stop_ids;  ///< it asks for none after these
 };
 
 /// One timeline of one backend: the tokens so far, their keys and values, the position. The backend must
@@ -37,6 +44,12 @@ class Session {
   /// exception (an interrupt from `progress` included) the session stands where its last whole chunk left it.
   std::span<const float> forward(std::span<const TokenId> tokens, const ForwardOptions& options = {});
 
+  /// Appends tokens and chooses the one that follows, with forward() and the sampler. Where the backend can
+  /// sample, it runs some steps ahead on its own choices, which later calls then find ready: the tokens are
+  /// the same. Throws as both do.
+  Choice next(std::span<const TokenId> tokens, const Sampler& sampler, const Lookahead& lookahead,
+              const ForwardOptions& options = {});
+
   /// Forgets everything from `position` on; the next forward() continues there. Throws Error(usage) beyond
   /// position().
   void rewind(std::size_t position);
@@ -48,6 +61,15 @@ class Session {
   std::vector<TokenId> tokens_;
   std::vector<float> logits_;
   std::uint64_t runs_ = 0;
+
+  /// Chosen ahead: choices[used], … follow `token`, the token chosen last, whose keys and values are in the
+  /// cache already.
+  struct Ahead {
+    std::vector<Choice> choices;
+    std::size_t used = 0;
+    TokenId token = 0;
+    std::optional<Sampler> sampler;
+  } ahead_;
 };
 
 /// Throws Error(usage), naming both numbers, if `context` is not 1..config.max_positions. Called before

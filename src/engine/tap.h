@@ -55,4 +55,15 @@ class TapObserver {
   virtual void observe(const Tap& tap) = 0;
 };
 
+/// Whether an observer, if there is one, wants anything of a pass over `n_layers`.
+inline bool watches(const TapObserver* taps, std::size_t n_layers) {
+  if (taps == nullptr) return false;
+  for (std::size_t point = 0; point < tap_point_count; ++point) {
+    for (std::size_t layer = 0; layer < n_layers; ++layer) {
+      if (taps->wants(static_cast<TapPoint>(point), layer)) return true;
+    }
+  }
+  return false;
+}
+
 }  // namespace fs::engine
