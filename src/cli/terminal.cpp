@@ -63,6 +63,10 @@ extern "C" void on_interrupt(int signal) {
 /// Somebody has cut a mapped file short: there is nothing to go on with.
 extern "C" void on_bus_error(int signal, siginfo_t* info, void*) {
   if (info->si_code != BUS_ADRERR) return on_end(signal);
+  static std::atomic_flag said;
+  if (said.test_and_set()) {  // another thread says it and ends the process
+    for (;;) ::pause();
+  }
   remove_temporaries();
   constexpr std::string_view message =
       "fs: error: a file was cut short while fs was reading it; start again\n";
