@@ -81,6 +81,14 @@ Checkpoint Checkpoint::open(const Location& location) {
     checkpoint.config_ = synthetic_config(location.synthetic);
     return checkpoint;
   }
+  if (location.path.extension() == ".gguf") {
+    checkpoint.gguf_ = GgufModel::open(location.path);
+    checkpoint.config_ = checkpoint.gguf_->config();
+    if (const auto& vocabulary = checkpoint.gguf_->vocabulary()) {
+      checkpoint.generation_.eos_ids = end_tokens(*vocabulary);
+    }
+    return checkpoint;
+  }
   const files::path directory = directory_of(location);
   const files::path config = directory / "config.json";
   const std::string json = read_file(config, most_config_bytes);
@@ -100,6 +108,13 @@ std::vector<TensorInfo> Checkpoint::tensors() const {
     }
     return table;
   }
+  if (gguf_) {
+    for (const GgufTensor& tensor : gguf_->file().tensors) {
+      table.push_back({std::string(tensor.name), std::string(layout(tensor.type).name), tensor.shape,
+                       tensor.bytes.size(), location_.path});
+    }
+    return table;
+  }
   const TensorFiles files = open_safetensors(location_.path);
   check_tensors(config_, files.tensors, files.source);
   for (const Tensor& tensor : files.tensors) {
@@ -110,13 +125,14 @@ std::vector<TensorInfo> Checkpoint::tensors() const {
 }
 
 std::optional<bool> Checkpoint::redundant_head_equals_embedding() const {
-  if (!location_.synthetic.empty()) return std::nullopt;
+  if (!location_.synthetic.empty() || gguf_) return std::nullopt;
   const TensorFiles files = open_safetensors(location_.path);
   return model::redundant_head_equals_embedding(config_, files.tensors);
 }
 
 Weights Checkpoint::load(ThreadPool& pool, const Progress& progress) const {
   if (!location_.synthetic.empty()) return generate(location_, config_, pool, progress);
+  if (gguf_) return GgufModel::load(gguf_, pool, progress);
   TensorFiles files = open_safetensors(location_.path);
   return assemble(config_, files.tensors, files.source, {files.files.begin(), files.files.end()});
 }

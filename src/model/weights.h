@@ -67,6 +67,9 @@ void check_tensors(const Config& config, std::span<const Tensor> tensors, const 
 Weights assemble(const Config& config, std::span<const Tensor> tensors, const std::string& source,
                  std::vector<std::shared_ptr<const void>> storage);
 
+/// The inverse of assemble(): every expected tensor, in their order, as a view of the weights (norms are F32).
+std::vector<Tensor> list_tensors(const Config& config, const Weights& weights);
+
 /// Of a tied model that stores lm_head.weight all the same: whether it equals the embedding, byte for byte.
 /// Nothing where it is not stored, or not tied.
 std::optional<bool> redundant_head_equals_embedding(const Config& config, std::span<const Tensor> tensors);
