@@ -7,7 +7,7 @@ add_compile_options(-ffp-contract=off)
 
 if(FS_SANITIZE)
   # g++ 12 warns of std::regex's own members once they are instrumented.
-  target_compile_options(fs_warnings INTERFACE -Wno-maybe-uninitialized)
+  target_compile_options(fs_warnings INTERFACE $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
   add_compile_options(-fsanitize=${FS_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
   add_link_options(-fsanitize=${FS_SANITIZE})
 endif()

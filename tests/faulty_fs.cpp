@@ -1,7 +1,11 @@
-// `fs` with one weight changed in memory after loading: what verify_golden.py must notice.
+// `fs` with a fault, chosen by FS_FAULT.
 //
-// FS_FAULT chooses it: "down_proj" (the default) adds to one element of layer 1's down_proj, "lm_head" to
-// one of the row that scores token 0.
+// One weight changed in memory after loading, which verify_golden.py must notice: "down_proj" (the default)
+// adds to one element of layer 1's down_proj, "lm_head" to one of the row that scores token 0.
+//
+// One operation of the cpu backend gone wrong, which layer-diff must name: "q: swapped heads@1" is that fault
+// of faults.h in layer 1.
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -11,6 +15,7 @@
 
 #include "base/error.h"
 #include "cli/run.h"
+#include "faults.h"
 #include "model/dtype.h"
 #include "model/weights.h"
 
@@ -30,18 +35,35 @@ void change_one(fs::model::Weights& weights, fs::model::Matrix& matrix, std::siz
   weights.storage.push_back(copy);
 }
 
-void inject(fs::model::Weights& weights) {
+std::string_view chosen_fault() {
   const char* chosen = std::getenv("FS_FAULT");
-  const std::string_view fault = chosen == nullptr ? "down_proj" : chosen;
+  return chosen == nullptr ? "down_proj" : chosen;
+}
+
+void change_weights(fs::model::Weights& weights) {
+  const std::string_view fault = chosen_fault();
   if (fault == "down_proj") {
     change_one(weights, weights.layers.at(1).down_proj, 0, 0);
   } else if (fault == "lm_head") {
     change_one(weights, weights.lm_head, 0, 0);
-  } else {
-    fs::fail(fs::ExitCode::usage, "FS_FAULT={}: expected down_proj or lm_head", fault);
+  } else if (fault.find('@') == std::string_view::npos) {
+    fs::fail(fs::ExitCode::usage, "FS_FAULT={}: expected down_proj, lm_head or NAME@LAYER", fault);
   }
+}
+
+std::unique_ptr<fs::engine::Backend> break_operation(std::unique_ptr<fs::engine::Backend> backend,
+                                                     const fs::model::Weights& weights) {
+  const std::string_view fault = chosen_fault();
+  const std::size_t at = fault.find('@');
+  if (at == std::string_view::npos || backend->name() != "cpu") return backend;
+  const auto& all = fs::faults::all();
+  const auto found = std::find_if(all.begin(), all.end(),
+                                  [&](const auto& known) { return known.name == fault.substr(0, at); });
+  if (found == all.end()) fs::fail(fs::ExitCode::usage, "FS_FAULT={}: no such fault", fault);
+  return fs::faults::with_fault(std::move(backend), weights, *found,
+                                std::stoul(std::string(fault.substr(at + 1))));
 }
 
 }  // namespace
 
-int main(int argc, char** argv) { return fs::cli::run(argc, argv, {inject}); }
+int main(int argc, char** argv) { return fs::cli::run(argc, argv, {change_weights, break_operation}); }

@@ -71,8 +71,8 @@ class RecorderTest : public ::testing::Test {
   }
 };
 
-RecorderOptions everything() {
-  RecorderOptions options;
+TapChoice everything() {
+  TapChoice options;
   for (std::size_t point = 0; point < tap_point_count; ++point) options.points.insert(TapPoint(point));
   return options;
 }
@@ -93,7 +93,7 @@ TEST_F(RecorderTest, JoinsTheChunksOfAPrefill) {
   for (const std::size_t chunk : {1U, 2U, 7U, 16U, 17U}) {
     Recorder recorder(everything());
     run(recorder, chunk);
-    recorder.write(file, {});
+    recorder.recording().write(file, {});
     const auto stored = model::open_safetensors(file);
     ASSERT_EQ(stored.tensors.size(), whole.entries.size());
     for (std::size_t i = 0; i < stored.tensors.size(); ++i) {  // in the order of a forward pass
@@ -111,7 +111,7 @@ TEST_F(RecorderTest, JoinsTheChunksOfAPrefill) {
 TEST_F(RecorderTest, GivesAHeadAxisToThePointsThatHaveOne) {
   Recorder recorder(everything());
   run(recorder, 5);
-  recorder.write(file, {});
+  recorder.recording().write(file, {});
   std::map<std::string, std::vector<std::size_t>> shapes;
   for (const auto& tensor : model::open_safetensors(file).tensors) shapes[tensor.name] = tensor.shape;
   using Shape = std::vector<std::size_t>;
@@ -135,7 +135,7 @@ TEST_F(RecorderTest, KeepsOnlyWhatItIsAskedFor) {
   EXPECT_FALSE(recorder.wants(TapPoint::k, 1));
   EXPECT_FALSE(recorder.wants(TapPoint::v, 0));
   run(recorder, 6, false);
-  recorder.write(file, {});
+  recorder.recording().write(file, {});
   std::vector<std::string> names;
   for (const auto& tensor : model::open_safetensors(file).tensors) names.push_back(tensor.name);
   EXPECT_EQ(names, (std::vector<std::string>{"embed", "layers.0.k", "layers.2.k", "logits"}));
@@ -145,7 +145,7 @@ TEST_F(RecorderTest, OrdersLayersByNumber) {
   std::vector<float> one(1);
   Recorder recorder(everything());
   for (const std::size_t layer : {10U, 2U, 9U}) recorder.observe({TapPoint::q, layer, 0, 0, 1, 1, 1, one});
-  recorder.write(file, {});
+  recorder.recording().write(file, {});
   std::vector<std::string> names;
   for (const auto& tensor : model::open_safetensors(file).tensors) names.push_back(tensor.name);
   EXPECT_EQ(names, (std::vector<std::string>{"layers.2.q", "layers.9.q", "layers.10.q"}));
@@ -154,7 +154,7 @@ TEST_F(RecorderTest, OrdersLayersByNumber) {
 TEST_F(RecorderTest, SaysWhereItsRowsBelong) {
   Recorder recorder({{TapPoint::block_out, TapPoint::logits}, {}});
   run(recorder, 4, false, 5);
-  recorder.write(file, {{"model", "synthetic:tiny-odd"}, {"prompt", "a \"quoted\" line\n"}});
+  recorder.recording().write(file, {{"model", "synthetic:tiny-odd"}, {"prompt", "a \"quoted\" line\n"}});
   EXPECT_EQ(metadata(), (std::map<std::string, std::string>{{"first_position", "5"},
                                                             {"first_position.logits", "16"},
                                                             {"model", "synthetic:tiny-odd"},
@@ -166,7 +166,7 @@ TEST_F(RecorderTest, WritesTheSameBytesForTheSameValues) {
   const auto bytes = [&](std::size_t chunk) {
     Recorder recorder(everything());
     run(recorder, chunk);
-    recorder.write(file, {{"model", "m"}});
+    recorder.recording().write(file, {{"model", "m"}});
     return read_file(file);
   };
   const std::string want = bytes(17);
@@ -199,18 +199,18 @@ TEST_F(RecorderTest, RefusesRowsThatDoNotFollow) {
 }
 
 TEST_F(RecorderTest, RefusesToWriteNothingOrHalfAPass) {
-  EXPECT_NE(message_of([&] { Recorder(everything()).write(file, {}); }).find("nothing was recorded"),
+  EXPECT_NE(message_of([&] { Recorder(everything()).recording().write(file, {}); }).find("nothing was recorded"),
             std::string::npos);
   std::vector<float> values(4);
   Recorder recorder(everything());
   recorder.observe({TapPoint::embed, 0, 0, 0, 2, 1, 2, values});
   recorder.observe({TapPoint::q, 0, 0, 0, 1, 2, 2, values});
-  const std::string half = message_of([&] { recorder.write(file, {}); });
+  const std::string half = message_of([&] { recorder.recording().write(file, {}); });
   EXPECT_NE(half.find("layers.0.q ends at position 1 but embed at 2"), std::string::npos) << half;
   EXPECT_FALSE(std::filesystem::exists(file));
   Recorder whole({{TapPoint::embed}, {}});
   run(whole, 5);
-  EXPECT_NE(message_of([&] { whole.write(directory / "absent" / "x.safetensors", {}); }).find("absent"),
+  EXPECT_NE(message_of([&] { whole.recording().write(directory / "absent" / "x.safetensors", {}); }).find("absent"),
             std::string::npos);
 }
 

@@ -86,68 +86,26 @@ def rehash():
 
 
 class Oracle:
-    """One model, seen through hooks."""
+    """One model."""
 
     def __init__(self, spec):
-        import torch
-        from transformers import AutoTokenizer, Qwen3ForCausalLM
+        from transformers import AutoTokenizer
 
-        import synthetic
+        import hf_taps
 
         self.spec, self.tokenizer = spec, None
-        if spec.startswith("synthetic:"):
-            self.model = synthetic.hf_model(spec)
-        else:
-            self.model = Qwen3ForCausalLM.from_pretrained(GOLDEN / spec, dtype=torch.float32,
-                                                          attn_implementation="eager")
-            self.tokenizer = AutoTokenizer.from_pretrained(GOLDEN / spec)
-        self.model.eval()
-        assert self.model.config._attn_implementation == "eager"
+        self.directory = None if spec.startswith("synthetic:") else GOLDEN / spec
+        self.model = hf_taps.load(self.directory or spec)
+        self.hash = hf_taps.model_hash(spec, self.directory)
+        if self.directory:
+            self.tokenizer = AutoTokenizer.from_pretrained(self.directory)
         self.n_ids = len(self.tokenizer) if self.tokenizer else self.model.config.vocab_size
 
     def run(self, tokens):
-        """One pass without a cache -> {tap_key: tensor}, batch axis removed, in the order of the forward pass."""
-        import torch
-        from transformers.models.qwen3 import modeling_qwen3
+        """One pass without a cache -> {tap_key: tensor}."""
+        import hf_taps
 
-        taps, removers = {}, []
-        body, layers = self.model.model, self.model.model.layers
-        flat = lambda tensor: tensor[0].detach().clone().contiguous()
-
-        def after(module, key):
-            removers.append(module.register_forward_hook(
-                lambda _, args, out: taps.__setitem__(key, flat(out[0] if isinstance(out, tuple) else out))))
-
-        def before(module, key):
-            removers.append(module.register_forward_pre_hook(lambda _, args: taps.__setitem__(key, flat(args[0]))))
-
-        plain_attention = modeling_qwen3.eager_attention_forward
-
-        def attention(module, query, key, value, *args, **kwargs):
-            prefix = f"layers.{module.layer_idx}."
-            for name, tensor in (("q", query), ("k", key), ("v", value)):  # [1, heads, rows, head_dim]
-                taps[prefix + name] = flat(tensor.transpose(1, 2))
-            out, weights = plain_attention(module, query, key, value, *args, **kwargs)
-            taps[prefix + "attn_out"] = flat(out)  # [1, rows, heads, head_dim]
-            return out, weights
-
-        after(body.embed_tokens, "embed")
-        for i, layer in enumerate(layers):
-            after(layer.input_layernorm, f"layers.{i}.attn_norm")
-            before(layer.post_attention_layernorm, f"layers.{i}.attn_resid")
-            after(layer.post_attention_layernorm, f"layers.{i}.mlp_norm")
-            before(layer.mlp.down_proj, f"layers.{i}.mlp_act")
-            after(layer, f"layers.{i}.block_out")
-        after(body.norm, "final_norm")
-        modeling_qwen3.eager_attention_forward = attention
-        try:
-            with torch.inference_mode():
-                taps["logits"] = flat(self.model(torch.tensor([tokens]), use_cache=False, logits_to_keep=1).logits)
-        finally:
-            modeling_qwen3.eager_attention_forward = plain_attention
-            for remover in removers:
-                remover.remove()
-        return taps
+        return hf_taps.taps_of(self.model, tokens)
 
     def greedy(self, tokens, count):
         """-> (ids, margins): each step recomputed without a cache; ids the tokenizer does not have are never chosen."""
@@ -204,13 +162,15 @@ def described(tensors):
 
 
 def taps_case(name, oracle, tokens, file, points=None, layers=None, **more):
-    """Writes the taps of one pass, all or the named points and layers."""
+    """Writes the taps of one pass, all or the named points and layers: a recording for `fs layer-diff` too."""
+    import hf_taps
+
     taps, exact = oracle.run(tokens), oracle.exact(tokens)
     if points:
         wanted = lambda key: key in points or (key.startswith("layers.") and key.split(".")[2] in points
                                                and int(key.split(".")[1]) in layers)
         taps = {key: tensor for key, tensor in taps.items() if wanted(key)}
-    save(taps, GOLDEN / file)
+    hf_taps.save(taps, GOLDEN / file, hf_taps.metadata(oracle.spec, oracle.hash, tokens))
     lost = noise(taps, exact)
     print(f"{name}: {len(taps)} tensors, {lost}")
     return {"name": name, "kind": "taps", "model": oracle.spec, "tokens": tokens, **more, "file": file,

@@ -20,6 +20,7 @@ struct CommandLine {
 // Each declares one subcommand, its flags and its help (<command>.cpp).
 void add_generate(CommandLine& line);
 void add_logits(CommandLine& line);
+void add_layer_diff(CommandLine& line);
 void add_tokenize(CommandLine& line);
 void add_detokenize(CommandLine& line);
 void add_inspect(CommandLine& line);

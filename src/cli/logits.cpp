@@ -16,6 +16,7 @@
 #include "cli/options.h"
 #include "cli/record.h"
 #include "cli/terminal.h"
+#include "engine/recorder.h"
 #include "engine/sampler.h"
 #include "engine/session.h"
 #include "model/safetensors.h"
@@ -168,16 +169,20 @@ ExitCode logits(const LogitsOptions& options, const Hooks& hooks) {
       prompt_ids(options.prompt, model.tokenizer(), model.name(), options.common.quiet);
   model.check_prompt(ids, 0);
   const engine::Sampler sampler(options.sampling.sampler, model.n_ids());
-  const auto recorder = make_recorder(options.record, model.checkpoint.config());
+  engine::Recorder recorder(chosen_taps(options.record.taps, model.checkpoint.config().n_layers));
 
   const InterruptScope interrupt;
   ProgressBar progress(options.common.quiet);
   const auto backend = load_backend(model, options.compute, hooks, progress);
   engine::Session session(*backend, model.context);
-  Result result = compute(options, ids, session, recorder.get(), model.checkpoint.config().vocab_size,
-                          progress.callback());
+  Result result = compute(options, ids, session, options.record.file ? &recorder : nullptr,
+                          model.checkpoint.config().vocab_size, progress.callback());
   progress.erase();
-  if (recorder) write_record(options.record, *recorder, model.name(), ids);
+  if (options.record.file) {
+    write_recording(*options.record.file, recorder.recording(), model, backend->name(), ids,
+                    progress.callback());
+    progress.erase();
+  }
   if (options.sampling.any_given()) result.candidates = sampler.candidates(result.next, ids);
 
   if (options.json) {

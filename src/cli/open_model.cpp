@@ -68,15 +68,26 @@ OpenModel open_model(const CommonOptions& common, const ComputeOptions& compute)
   return model;
 }
 
-std::unique_ptr<engine::Backend> load_backend(const OpenModel& model, const ComputeOptions& compute,
-                                              const Hooks& hooks, ProgressBar& progress) {
+model::Weights load_weights(const OpenModel& model, const ComputeOptions& compute, const Hooks& hooks,
+                            ProgressBar& progress) {
   ThreadPool pool(compute.threads == 0 ? available_processors() : compute.threads);
   model::Weights weights = model.checkpoint.load(pool, progress.callback());
   progress.erase();
   throw_if_interrupted();
   if (hooks.after_load) hooks.after_load(weights);
-  return engine::make_backend({compute.backend, compute.threads, compute.isa}, model.checkpoint.config(),
-                              std::move(weights));
+  return weights;
+}
+
+std::unique_ptr<engine::Backend> make_backend(const OpenModel& model, const ComputeOptions& compute,
+                                              model::Weights weights, const Hooks& hooks) {
+  auto backend = engine::make_backend({compute.backend, compute.threads, compute.isa},
+                                      model.checkpoint.config(), weights);
+  return hooks.after_make ? hooks.after_make(std::move(backend), weights) : std::move(backend);
+}
+
+std::unique_ptr<engine::Backend> load_backend(const OpenModel& model, const ComputeOptions& compute,
+                                              const Hooks& hooks, ProgressBar& progress) {
+  return make_backend(model, compute, load_weights(model, compute, hooks, progress), hooks);
 }
 
 text::Tokenizer open_tokenizer(const CommonOptions& common) {

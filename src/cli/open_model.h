@@ -40,7 +40,15 @@ std::optional<text::Tokenizer> load_tokenizer(const model::Checkpoint& checkpoin
 /// Finds and opens the model, says which one if the user has not, and checks --ctx. Throws Error.
 OpenModel open_model(const CommonOptions& common, const ComputeOptions& compute);
 
-/// Loads the weights and hands them to a backend.
+/// Loads the weights.
+model::Weights load_weights(const OpenModel& model, const ComputeOptions& compute, const Hooks& hooks,
+                            ProgressBar& progress);
+
+/// Hands the weights to the backend that the flags choose. Throws Error(usage).
+std::unique_ptr<engine::Backend> make_backend(const OpenModel& model, const ComputeOptions& compute,
+                                              model::Weights weights, const Hooks& hooks);
+
+/// Both in one.
 std::unique_ptr<engine::Backend> load_backend(const OpenModel& model, const ComputeOptions& compute,
                                               const Hooks& hooks, ProgressBar& progress);
 

@@ -6,12 +6,6 @@
 #include "cli/flags.h"
 
 namespace fs::cli {
-namespace {
-
-constexpr std::size_t most_threads = 1024;
-
-}  // namespace
-
 void add_common(CLI::App& command, CommonOptions& options) {
   add_text(
       command, "-m,--model", options.model,
@@ -28,6 +22,10 @@ void add_compute(CLI::App& command, ComputeOptions& options) {
              "What computes, auto being the fastest here");
   add_choice(command, "--isa", options.isa, {"auto", "portable", "avx2"},
              "Instruction set of the cpu backend");
+  add_limits(command, options);
+}
+
+void add_limits(CLI::App& command, ComputeOptions& options) {
   add_number<std::size_t>(command, "--threads,-t", options.threads, 1, most_threads,
                           "Processor threads. Default: one for each processor");
   add_number<std::size_t>(command, "--ctx,-c,--ctx-size", options.context, 1,

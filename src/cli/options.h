@@ -32,6 +32,10 @@ struct ComputeOptions {
   std::optional<std::size_t> context;  ///< the model's limit if not given
 };
 void add_compute(CLI::App& command, ComputeOptions& options);
+/// Of these only --threads and --ctx, for commands that name backends in a SPEC.
+void add_limits(CLI::App& command, ComputeOptions& options);
+/// Processor threads at most.
+inline constexpr std::size_t most_threads = 1024;
 
 /// Where a prompt comes from. At most one source is given; none means standard input, unless it is a
 /// terminal.

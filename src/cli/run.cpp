@@ -62,6 +62,7 @@ int run(int argc, const char* const* argv, const Hooks& hooks) {
     CommandLine line{app, hooks, {}};
     add_generate(line);
     add_logits(line);
+    add_layer_diff(line);
     add_tokenize(line);
     add_detokenize(line);
     add_inspect(line);

@@ -53,11 +53,11 @@ std::string one_line(std::string_view message) {
   return line;
 }
 
-bool colour_on_stderr() {
+bool colour_on(int fd) {
   const char* no_colour = std::getenv("NO_COLOR");  // no-color.org: set and not empty
   if (no_colour != nullptr && *no_colour != '\0') return false;
   const char* terminal = std::getenv("TERM");
-  return stderr_is_terminal() && terminal != nullptr && std::string_view(terminal) != "dumb";
+  return ::isatty(fd) == 1 && terminal != nullptr && std::string_view(terminal) != "dumb";
 }
 
 std::atomic<bool> interrupt_flag{false};
@@ -86,6 +86,7 @@ void prepare_process() {
 
 bool stdin_is_terminal() { return ::isatty(STDIN_FILENO) == 1; }
 bool stderr_is_terminal() { return ::isatty(STDERR_FILENO) == 1; }
+bool colour_on_stdout() { return colour_on(STDOUT_FILENO); }
 
 void print(std::string_view text) {
   output_buffer() += text;
@@ -104,7 +105,7 @@ void notice(std::string_view message) {
 }
 
 void error_line(std::string_view message) {
-  const bool colour = colour_on_stderr();
+  const bool colour = colour_on(STDERR_FILENO);
   write_all(STDERR_FILENO, fmt::format("fs: {}error:{} {}\n", colour ? "\x1b[1;31m" : "",
                                        colour ? "\x1b[0m" : "", one_line(message)));
 }

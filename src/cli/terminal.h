@@ -16,6 +16,8 @@ void prepare_process();
 
 bool stdin_is_terminal();
 bool stderr_is_terminal();
+/// Whether the answer may be coloured: standard output is a terminal, and NO_COLOR is not set.
+bool colour_on_stdout();
 
 /// Standard output carries only the answer. print() buffers; flush() writes and must be called before
 /// anything slow and at the end. Throws Error(failed) if it cannot be written (a full disk), and then drops

@@ -149,16 +149,18 @@ void DiffObserver::observe(const Tap& b) {
     return;
   }
   const TapDiff diff = compare(*a, b, options_.tolerance, options_.keep);
+  const bool wanted = options_.wants(b.point, b.layer);
+  if (wanted && options_.record_a != nullptr) options_.record_a->observe(*a);
   if (options_.inject) std::copy(a->values.begin(), a->values.end(), b.values.begin());
   a_.release(*a);
-  if (options_.wants(b.point, b.layer)) options_.report(diff);
+  if (wanted) options_.report(diff);
 }
 
-std::span<const float> diff_forward(Session& a, Session& b, std::span<const TokenId> tokens,
-                                    std::size_t chunk, DiffObserver::Options options,
-                                    const Progress& progress) {
+DiffLogits diff_forward(Session& a, Session& b, std::span<const TokenId> tokens, std::size_t chunk,
+                        DiffObserver::Options options, const Progress& progress) {
   TapChannel channel(options.inject ? [](TapPoint, std::size_t) { return true; } : options.wants);
   DiffObserver observer(channel, std::move(options));
+  DiffLogits logits;
   std::exception_ptr a_failure, b_failure;
   std::thread a_thread([&] {
     try {
@@ -166,7 +168,7 @@ std::span<const float> diff_forward(Session& a, Session& b, std::span<const Toke
       run.chunk = chunk;
       run.taps = &channel;
       run.require_finite = false;
-      a.forward(tokens, run);
+      logits.a = a.forward(tokens, run);
       channel.a_finished();
     } catch (const OtherSideFailed&) {
     } catch (...) {
@@ -174,14 +176,13 @@ std::span<const float> diff_forward(Session& a, Session& b, std::span<const Toke
       channel.failed();
     }
   });
-  std::span<const float> logits;
   try {
     ForwardOptions run;
     run.chunk = chunk;
     run.taps = &observer;
     run.require_finite = false;
     run.progress = progress;
-    logits = b.forward(tokens, run);
+    logits.b = b.forward(tokens, run);
     channel.drain();
   } catch (const OtherSideFailed&) {
   } catch (...) {

@@ -63,6 +63,7 @@ class DiffObserver final : public TapObserver {
     /// adds.
     bool inject = false;
     std::function<void(const TapDiff&)> report;
+    TapObserver* record_a = nullptr;  ///< is shown side A's taps too, those that are reported
   };
   DiffObserver(TapSource& a, Options options) : a_(a), options_(std::move(options)) {}
 
@@ -79,12 +80,16 @@ class DiffObserver final : public TapObserver {
   std::size_t unmatched_ = 0;
 };
 
+/// What both sides think of the next token.
+struct DiffLogits {
+  std::span<const float> a, b;  ///< [vocab_size]
+};
+
 /// Runs `tokens` through both sessions in lock step, A's pass on a thread of its own: a tap of A is held only
 /// until B has compared it, so memory is bounded by the largest tap. Both sessions must stand at the same
 /// position; both feed chunks of `chunk` tokens. An exception on either side stops both and is rethrown.
-/// Returns B's logits after the last token.
-std::span<const float> diff_forward(Session& a, Session& b, std::span<const TokenId> tokens,
-                                    std::size_t chunk, DiffObserver::Options options,
-                                    const Progress& progress = {});
+/// Returns the logits after the last token, valid until either session's next call.
+DiffLogits diff_forward(Session& a, Session& b, std::span<const TokenId> tokens, std::size_t chunk,
+                        DiffObserver::Options options, const Progress& progress = {});
 
 }  // namespace fs::engine

@@ -96,11 +96,15 @@ Entry read_entry(std::string_view tensor_name, simdjson::dom::element value, con
   return entry;
 }
 
-void check_metadata(simdjson::dom::element value, const std::string& source) {
-  const JsonObject metadata(value, source + ": __metadata__");
-  for (const auto field : metadata.fields()) {
-    if (!field.value.is_string()) metadata.reject(in_quotes(field.key), field.value, "a string");
+Metadata read_metadata(simdjson::dom::element value, const std::string& source) {
+  const JsonObject object(value, source + ": __metadata__");
+  Metadata metadata;
+  for (const auto field : object.fields()) {
+    std::string_view text;
+    if (field.value.get(text)) object.reject(in_quotes(field.key), field.value, "a string");
+    metadata.emplace(field.key, text);
   }
+  return metadata;
 }
 
 /// Orders the entries and throws unless they fill the data exactly: in the file, no overlap, no gap, nothing
@@ -182,7 +186,7 @@ std::vector<Tensor> parse_safetensors(std::span<const std::byte> file, const std
   std::vector<Entry> entries;
   for (const auto field : object.fields()) {
     if (field.key == "__metadata__") {
-      check_metadata(field.value, source);
+      read_metadata(field.value, source);
     } else {
       entries.push_back(read_entry(field.key, field.value, source));
     }
@@ -196,6 +200,12 @@ std::vector<Tensor> parse_safetensors(std::span<const std::byte> file, const std
     tensors.push_back(std::move(entry.tensor));
   }
   return tensors;
+}
+
+Metadata parse_metadata(std::span<const std::byte> file, const std::string& source) {
+  const JsonDocument document = JsonDocument::parse(header_of(file, source), source + ": header");
+  const auto value = JsonObject(document.root(), document.source()).find("__metadata__");
+  return value ? read_metadata(*value, source) : Metadata{};
 }
 
 std::vector<std::pair<std::string, std::string>> parse_index(std::string_view json,

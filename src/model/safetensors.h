@@ -28,6 +28,10 @@ std::vector<Tensor> parse_safetensors(std::span<const std::byte> file, const std
 /// String pairs kept in the header's __metadata__.
 using Metadata = std::map<std::string, std::string>;
 
+/// The pairs of a file that parse_safetensors() accepts; none where it has no __metadata__. Throws as that
+/// does.
+Metadata parse_metadata(std::span<const std::byte> file, const std::string& source);
+
 /// Parses model.safetensors.index.json: (tensor, shard's file name) ordered by shard, then tensor. Shards are
 /// plain file names ending in .safetensors, so none can lie outside the index's directory. Throws
 /// Error(unusable).

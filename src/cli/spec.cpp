@@ -1,0 +1,34 @@
+#include "cli/spec.h"
+
+#include <span>
+#include <string>
+
+#include "base/error.h"
+#include "cli/numbers.h"
+
+namespace fs::cli {
+
+ComputeSpec parse_spec(std::string_view text, std::string_view flag, const ComputeSpec& defaults) {
+  ComputeSpec spec = defaults;
+  const auto items = split_list(text, flag);
+  spec.compute.backend = items.front();
+  for (const std::string_view item : std::span(items).subspan(1)) {
+    const std::size_t equals = item.find('=');
+    const std::string_view key = item.substr(0, equals);
+    const std::string_view value = equals == std::string_view::npos ? "" : item.substr(equals + 1);
+    if (value.empty()) fail(ExitCode::usage, "{} {}: \"{}\" is not KEY=VALUE", flag, text, item);
+    if (key == "isa") {
+      spec.compute.isa = value;
+    } else if (key == "threads") {
+      spec.compute.threads =
+          parse_number<std::size_t>(value, fmt::format("{} {}: threads", flag, text), 1, most_threads);
+    } else if (key == "model") {
+      spec.common.model = value;
+    } else {
+      fail(ExitCode::usage, "{} {}: unknown key \"{}\"; there are isa, threads, model", flag, text, key);
+    }
+  }
+  return spec;
+}
+
+}  // namespace fs::cli

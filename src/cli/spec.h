@@ -1,0 +1,18 @@
+#pragma once
+#include <string_view>
+
+#include "cli/options.h"
+
+namespace fs::cli {
+
+/// Which model to run, and how: what a command's flags say, or a SPEC in one word.
+struct ComputeSpec {
+  CommonOptions common;
+  ComputeOptions compute;
+};
+
+/// Reads a SPEC, `backend[,isa=ISA][,threads=N][,model=MODEL]`; what it leaves out is as in `defaults`.
+/// Throws Error(usage) naming `flag`.
+ComputeSpec parse_spec(std::string_view text, std::string_view flag, const ComputeSpec& defaults);
+
+}  // namespace fs::cli
