@@ -379,6 +379,8 @@ def run_case(case, program, golden):
         result["note"] = note
         if worst is None or worst.passed:
             result["status"] = "passed"
+        elif case["kind"] == "taps":
+            result["layer_diff"] = first_difference(case, program)
         if worst is not None:
             share = 100 * worst.share
             result.update(worst_percent=share if share < math.inf else None, at=worst.place, values=worst.count)
@@ -387,6 +389,18 @@ def run_case(case, program, golden):
     except Unusable as problem:
         result.update(error=str(problem), unusable=True)
     return result
+
+
+def first_difference(case, program):
+    """What `fs layer-diff` says of a case whose taps differ: its command and verdict, or "" where it has none."""
+    sides = ["--a", f"dump:{program.golden / case['file']}", "--b", program.backend or "auto"]
+    command = [str(program.path), "layer-diff", "-q", *sides, "--model", program.model(case["model"])]
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    except OSError:
+        return ""
+    verdicts = [line for line in done.stdout.decode("utf-8", "replace").splitlines() if "first difference" in line]
+    return f"{' '.join(['fs', *command[1:]])}\n     {verdicts[0]}" if verdicts else ""
 
 
 def line_of(result):
@@ -398,7 +412,8 @@ def line_of(result):
         percent = result["worst_percent"]
         parts.append(f"worst {'beyond measure' if percent is None else f'{percent:.1f} %'} of tolerance"
                      + (f" at {result['at']}" if result["at"] else "") + f", {result['values']} values")
-    return f"{head} " + " · ".join(parts + [result["note"]])
+    line = f"{head} " + " · ".join(parts + [result["note"]])
+    return line + (f"\n     {result['layer_diff']}" if result.get("layer_diff") else "")
 
 
 def check_files(golden, manifest):

@@ -8,7 +8,7 @@
 namespace cli_test {
 namespace {
 
-const std::vector<std::string> commands = {"generate",   "logits",  "tokenize",
+const std::vector<std::string> commands = {"generate",   "logits", "layer-diff",  "tokenize",
                                            "detokenize", "inspect", "synth"};
 
 std::set<std::string> flags_of(const std::string& command) {

@@ -255,6 +255,22 @@ TEST(LayerDiff, DrawsAHeatMap) {
               has(svg, "first difference: layer 1 q"));
 }
 
+// The same quantised weights agree on two backends; against the stored ones they are beyond tolerance, first
+// in the embedding, which every format but the stored one changes.
+TEST(LayerDiff, ComparesWeightFormats) {
+  for (const std::string dtype : {"q8_0", "int4"}) {
+    SCOPED_TRACE(dtype);
+    const Outcome same = layer_diff(
+        {"--a", "reference:" + dtype, "--b", "cpu,dtype=" + dtype, "--model", odd, "--tokens", odd_tokens});
+    EXPECT_EQ(same.code, 0) << same.out << same.err;
+    const Outcome lossy =
+        layer_diff({"--a", "cpu", "--b", "cpu:" + dtype, "--model", odd, "--tokens", odd_tokens});
+    EXPECT_EQ(lossy.code, 1) << lossy.err;
+    EXPECT_TRUE(has(lossy.out, "first difference: embed")) << lossy.out;
+    EXPECT_TRUE(has(lossy.out, "A: cpu · B: cpu:" + dtype)) << lossy.out;
+  }
+}
+
 TEST(LayerDiff, RefusesWhatDoesNotGoTogether) {
   const auto refuse = [](std::vector<std::string> args, const char* needle) {
     args.insert(args.end(), {"--model", odd, "--tokens", "1,2"});
@@ -262,6 +278,9 @@ TEST(LayerDiff, RefusesWhatDoesNotGoTogether) {
   };
   refuse({"--a", "nonesuch"}, "nonesuch");
   refuse({"--a", "cpu,isa=mmx"}, "mmx");
+  refuse({"--a", "cpu:int9"}, "int9");
+  refuse({"--a", "cpu:"}, "dtype");
+  refuse({"--a", "cpu,dtype=int9"}, "int9");
   refuse({"--a", "cpu,isa"}, "KEY=VALUE");
   refuse({"--a", "cpu,colour=red"}, "colour");
   refuse({"--a", "cpu,threads=0"}, "threads");

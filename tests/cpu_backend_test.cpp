@@ -1,18 +1,18 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
-#include <cstring>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "base/error.h"
+#include "base/thread_pool.h"
 #include "cpu/backend.h"
 #include "cpu/isa.h"
 #include "engine/session.h"
+#include "model/quantize.h"
 #include "model/synthetic.h"
 #include "reference/backend.h"
 #include "synthetic_model.h"
@@ -127,26 +127,9 @@ model::Matrix moved(const model::Matrix& matrix, model::Dtype dtype,
   model::Matrix copy{dtype, matrix.rows, matrix.cols, nullptr};
   const auto bytes = std::make_shared<std::vector<std::byte>>(copy.rows * copy.row_bytes() + 1);
   std::vector<float> row(matrix.cols);
-  std::byte* to = bytes->data() + 1;
   for (std::size_t r = 0; r < matrix.rows; ++r) {
     matrix.row(r, row);
-    for (const float value : row) {
-      if (dtype == model::Dtype::f32) {
-        std::memcpy(to, &value, sizeof value);
-      } else if (dtype == model::Dtype::bf16) {
-        const std::uint16_t bits = model::float_to_bf16(value);
-        std::memcpy(to, &bits, sizeof bits);
-      } else {  // truncated: any f16 will do, as the reference reads the same one
-        const auto from = std::bit_cast<std::uint32_t>(value);
-        const std::uint32_t exponent = from >> 23 & 0xFF;
-        const std::uint32_t magnitude = exponent < 113 ? 0 : (exponent - 112) << 10 | (from >> 13 & 0x3FF);
-        const auto bits =
-            static_cast<std::uint16_t>(from >> 16 & 0x8000) | static_cast<std::uint16_t>(magnitude);
-        const auto half = static_cast<std::uint16_t>(bits);
-        std::memcpy(to, &half, sizeof half);
-      }
-      to += model::element_bytes(dtype);
-    }
+    model::encode(dtype, row, bytes->data() + 1 + r * copy.row_bytes());
   }
   copy.data = bytes->data() + 1;
   storage.push_back(bytes);
@@ -155,22 +138,30 @@ model::Matrix moved(const model::Matrix& matrix, model::Dtype dtype,
 
 TEST_P(EveryIsa, ReadsEveryDtypeAtAnyAddress) {
   const model::Config config = small_config();
-  for (const model::Dtype dtype : {model::Dtype::f32, model::Dtype::f16, model::Dtype::bf16}) {
+  for (std::size_t dtype = 0; dtype < model::dtype_count; ++dtype) {
+    const auto to = static_cast<model::Dtype>(dtype);
     model::Weights weights = synthetic_weights(config);
-    auto& storage = weights.storage;
-    for (auto& layer : weights.layers) {
-      for (model::Matrix* matrix : {&layer.q_proj, &layer.k_proj, &layer.v_proj, &layer.o_proj,
-                                    &layer.gate_proj, &layer.up_proj, &layer.down_proj}) {
-        *matrix = moved(*matrix, dtype, storage);
-      }
-    }
-    weights.embed_tokens = moved(weights.embed_tokens, dtype, storage);
-    weights.lm_head = weights.embed_tokens;
+    model::replace_matrices(config, weights, [&](const std::string&, model::Matrix& matrix) {
+      matrix = moved(matrix, to, weights.storage);
+    });
     const auto got = cpu(config, weights), want = reference::make_backend(config, weights, 1);
     for (const std::size_t rows : {1U, 5U, 33U}) {
       const auto tokens = some_tokens(rows, config.vocab_size);
+      expect_same_taps(taps_of(*got, {}, tokens), taps_of(*want, {}, tokens), std::string(model::name(to)));
+    }
+  }
+}
+
+TEST_P(EveryIsa, MatchesTheReferenceOnQuantizedWeights) {
+  const model::Config config = model::synthetic_config("tiny-odd");
+  ThreadPool pool(2);
+  for (const model::Dtype dtype : {model::Dtype::q8_0, model::Dtype::int4}) {
+    const model::Weights weights = model::quantize(config, synthetic_weights(config), dtype, pool);
+    const auto got = cpu(config, weights), want = reference::make_backend(config, weights, 2);
+    for (const std::size_t rows : kRows) {
+      const auto tokens = some_tokens(rows, config.vocab_size);
       expect_same_taps(taps_of(*got, {}, tokens), taps_of(*want, {}, tokens),
-                       std::string(model::name(dtype)));
+                       fmt::format("{} {} rows", model::name(dtype), rows));
     }
   }
 }

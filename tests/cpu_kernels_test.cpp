@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <cstring>
 #include <iostream>
 #include <limits>
 #include <random>
@@ -20,6 +19,7 @@
 #include "cpu/linear.h"
 #include "cpu/team.h"
 #include "model/dtype.h"
+#include "model/quantize.h"
 #include "reference/ops.h"
 
 namespace fs::cpu {
@@ -30,7 +30,7 @@ using model::Dtype;
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr std::size_t kTokens[] = {1, 2, 5, 17, 64, 129};
-constexpr Dtype kDtypes[] = {Dtype::f32, Dtype::f16, Dtype::bf16};
+constexpr Dtype kDtypes[] = {Dtype::f32, Dtype::f16, Dtype::bf16, Dtype::q8_0, Dtype::int4};
 
 std::vector<float> random_floats(std::size_t n, std::uint32_t seed, float spread = 1) {
   std::mt19937 random(seed);
@@ -83,19 +83,10 @@ struct Stored {
       : matrix{dtype, rows, cols, nullptr}, bytes(rows * matrix.row_bytes() + 1) {
     std::mt19937 random(seed);
     const float scale = 2 * std::sqrt(3.0F / static_cast<float>(cols));
-    std::byte* to = bytes.data() + 1;
-    for (std::size_t i = 0; i < rows * cols; ++i, to += model::element_bytes(dtype)) {
-      const float value = (static_cast<float>(random() >> 8) * 0x1p-24F - 0.5F) * scale;
-      if (dtype == Dtype::f32) {
-        std::memcpy(to, &value, sizeof value);
-      } else if (dtype == Dtype::bf16) {
-        const std::uint16_t half = model::float_to_bf16(value);
-        std::memcpy(to, &half, sizeof half);
-      } else {  // sign, an exponent below 0, ten random bits: an f16 between 2^-14 and 1, scaled by the row's
-                // width
-        const auto bits = static_cast<std::uint16_t>((random() & 0x83FFU) | ((random() % 4 + 7) << 10));
-        std::memcpy(to, &bits, sizeof bits);
-      }
+    std::vector<float> row(cols);
+    for (std::size_t r = 0; r < rows; ++r) {
+      for (float& value : row) value = (static_cast<float>(random() >> 8) * 0x1p-24F - 0.5F) * scale;
+      model::encode(dtype, row, bytes.data() + 1 + r * matrix.row_bytes());
     }
     matrix.data = bytes.data() + 1;
   }
@@ -139,9 +130,7 @@ void check_linear(Team& team, ThreadPool& pool, Dtype dtype, Shape shape, std::s
   const std::string what = fmt::format("{} {} [{}, {}] tokens {}", team.kernels.name, model::name(dtype),
                                        shape.rows, shape.cols, tokens);
   const Stored w(dtype, shape.rows, shape.cols, 7);
-  // f16 test weights do not shrink with the width: the input does.
-  const float spread = dtype == Dtype::f16 ? 4 / std::sqrt(static_cast<float>(shape.cols)) : 1;
-  const auto x = random_floats(tokens * shape.cols, static_cast<std::uint32_t>(tokens), spread);
+  const auto x = random_floats(tokens * shape.cols, static_cast<std::uint32_t>(tokens));
   Guarded out(tokens * shape.rows);
   linear(team, {{w.matrix, out.span()}}, x);
   EXPECT_TRUE(out.zones_intact()) << what;
@@ -178,13 +167,18 @@ TEST_P(EveryIsa, LinearMatchesTheReferenceAtRealWidths) {
   Team team = this->team();
   ThreadPool pool(2);
   for (const Shape shape : {Shape{200, 1024}, {136, 2048}, {72, 3072}}) {
-    for (const std::size_t tokens : kTokens) check_linear(team, pool, Dtype::bf16, shape, tokens);
+    for (const Dtype dtype : {Dtype::bf16, Dtype::q8_0, Dtype::int4}) {
+      for (const std::size_t tokens : kTokens) check_linear(team, pool, dtype, shape, tokens);
+    }
   }
   check_linear(team, pool, Dtype::f32, {72, 3072}, 17);
   check_linear(team, pool, Dtype::f16, {72, 3072}, 17);
   check_linear(team, pool, Dtype::bf16, {1024, 3072}, 1);
   check_linear(team, pool, Dtype::bf16, {1024, 9728}, 1);
+  check_linear(team, pool, Dtype::q8_0, {1024, 9728}, 1);
+  check_linear(team, pool, Dtype::int4, {1024, 9728}, 1);
   check_linear(team, pool, Dtype::bf16, {151936, 64}, 2);
+  check_linear(team, pool, Dtype::q8_0, {151936, 64}, 1);
   check_linear(team, pool, Dtype::bf16, {151936, 32}, 17);
 }
 
@@ -192,7 +186,7 @@ TEST_P(EveryIsa, LinearTakesSeveralMatricesAtOnce) {
   Team team = this->team(3);
   ThreadPool pool(1);
   const std::size_t cols = 72;
-  const Stored a(Dtype::bf16, 120, cols, 1), b(Dtype::f32, 40, cols, 2), c(Dtype::bf16, 7, cols, 3);
+  const Stored a(Dtype::q8_0, 120, cols, 1), b(Dtype::f32, 40, cols, 2), c(Dtype::int4, 7, cols, 3);
   for (const std::size_t tokens : kTokens) {
     const auto x = random_floats(tokens * cols, 4);
     Guarded out_a(tokens * 120), out_b(tokens * 40), out_c(tokens * 7);

@@ -68,16 +68,17 @@ TEST(Gguf, ReadsConfigurationAndVocabularyOfBothVersions) {
 }
 
 TEST(Gguf, UsesMatricesWhereTheyLieAndDecodesNorms) {
-  for (const auto& [type, dtype, bytes] :
-       {std::tuple(0U, Dtype::f32, 4U), std::tuple(1U, Dtype::f16, 2U), std::tuple(30U, Dtype::bf16, 2U)}) {
+  for (const auto& [type, dtype] : {std::pair(0U, Dtype::f32), std::pair(1U, Dtype::f16),
+                                    std::pair(30U, Dtype::bf16), std::pair(8U, Dtype::q8_0)}) {
     SCOPED_TRACE(name(dtype));
     const ScratchDirectory directory;
-    const SmallGguf gguf(type, 1, bytes);
+    const SmallGguf gguf(type, block_elements(dtype), block_bytes(dtype));
     const auto model = open(gguf, directory);
+    EXPECT_EQ(model->dequantized_bytes(), 0U);
     const Weights weights = load(model);
     const LayerWeights& layer = weights.layers.at(0);
-    const auto expect_matrix = [&, bytes = bytes, dtype = dtype](const Matrix& matrix, std::string_view name,
-                                                                 std::size_t rows, std::size_t cols) {
+    const auto expect_matrix = [&, dtype = dtype](const Matrix& matrix, std::string_view name,
+                                                  std::size_t rows, std::size_t cols) {
       SCOPED_TRACE(name);
       EXPECT_EQ(matrix.dtype, dtype);
       EXPECT_EQ(matrix.rows, rows);
@@ -86,7 +87,8 @@ TEST(Gguf, UsesMatricesWhereTheyLieAndDecodesNorms) {
       const auto tensor = std::ranges::find(tensors, name, &GgufTensor::name);
       ASSERT_NE(tensor, tensors.end());
       EXPECT_EQ(matrix.data, tensor->bytes.data());  // no copy
-      EXPECT_EQ(text_of({matrix.data, rows * cols * bytes}), stored(gguf, name, rows * cols * bytes));
+      const std::size_t bytes = rows * row_bytes(dtype, cols);
+      EXPECT_EQ(text_of({matrix.data, bytes}), stored(gguf, name, bytes));
     };
     expect_matrix(weights.embed_tokens, "token_embd.weight", 264, 32);
     expect_matrix(layer.q_proj, "blk.0.attn_q.weight", 32, 32);

@@ -12,12 +12,14 @@ namespace fs::model {
 namespace {
 
 TEST(Dtype, NamesAreSafetensorsAndRoundTrip) {
+  EXPECT_EQ(name(Dtype::q8_0), "Q8_0");
+  EXPECT_EQ(name(Dtype::int4), "INT4");
   EXPECT_EQ(name(Dtype::bf16), "BF16");
   EXPECT_EQ(name(Dtype::f16), "F16");
   EXPECT_EQ(name(Dtype::f32), "F32");
   for (const Dtype dtype : {Dtype::f32, Dtype::f16, Dtype::bf16})
     EXPECT_EQ(dtype_from_name(name(dtype)), dtype);
-  for (const char* unknown : {"", "bf16", "F64", "F8_E4M3", "I64"})
+  for (const char* unknown : {"", "bf16", "Q8_0", "INT4", "F64", "F8_E4M3", "I64"})
     EXPECT_FALSE(dtype_from_name(unknown)) << unknown;
 }
 
@@ -40,6 +42,36 @@ TEST(Dtype, EveryHalfFollowsTheDefinition) {
       EXPECT_EQ(std::signbit(got), sign < 0) << bits;
     }
   }
+}
+
+TEST(Dtype, EveryHalfRoundTrips) {
+  for (std::uint32_t bits = 0; bits < 0x10000; ++bits) {
+    const float value = f16_to_float(static_cast<std::uint16_t>(bits));
+    if (std::isnan(value)) {
+      EXPECT_TRUE(std::isnan(f16_to_float(float_to_f16(value)))) << bits;
+    } else {
+      EXPECT_EQ(float_to_f16(value), bits);
+    }
+  }
+}
+
+// Between each two neighbours: just below the middle down, just above it up, the middle to the even one.
+TEST(Dtype, HalvesRoundToNearestTiesToEven) {
+  for (std::uint32_t bits = 0; bits < 0x7BFF; ++bits) {
+    const float low = f16_to_float(static_cast<std::uint16_t>(bits)),
+                high = f16_to_float(static_cast<std::uint16_t>(bits + 1));
+    const float middle = low + (high - low) / 2;  // exact in fp32
+    for (const float sign : {1.0F, -1.0F}) {
+      const std::uint32_t s = sign < 0 ? 0x8000 : 0;
+      ASSERT_EQ(float_to_f16(sign * std::nextafter(middle, low)), s | bits);
+      ASSERT_EQ(float_to_f16(sign * std::nextafter(middle, high)), s | (bits + 1));
+      ASSERT_EQ(float_to_f16(sign * middle), s | (bits + (bits & 1)));
+    }
+  }
+  EXPECT_EQ(float_to_f16(65519.996F), 0x7BFF);
+  EXPECT_EQ(float_to_f16(65520), 0x7C00);
+  EXPECT_EQ(float_to_f16(-1e30F), 0xFC00);
+  EXPECT_EQ(float_to_f16(-std::numeric_limits<float>::infinity()), 0xFC00);
 }
 
 TEST(Dtype, EveryFiniteBf16RoundTrips) {
@@ -79,11 +111,11 @@ TEST(Dtype, DecodesUnalignedDataOfAnyLength) {
   for (const Dtype dtype : {Dtype::f32, Dtype::f16, Dtype::bf16}) {
     for (std::size_t shift = 0; shift < 4; ++shift) {
       for (const std::size_t count : {0UL, 1UL, 2UL, 7UL, 8UL, 9UL, 31UL, 33UL, 1024UL}) {
-        std::vector<std::byte> bytes(shift + count * element_bytes(dtype));
+        std::vector<std::byte> bytes(shift + count * block_bytes(dtype));
         std::vector<float> want(count), got(count, NAN);
         for (std::size_t i = 0; i < count; ++i) {
           want[i] = static_cast<float>(i % 2 == 0 ? 1.0 : -1.0) * static_cast<float>(i % 128) / 64.0F;
-          std::byte* const to = bytes.data() + shift + i * element_bytes(dtype);
+          std::byte* const to = bytes.data() + shift + i * block_bytes(dtype);
           if (dtype == Dtype::f32) {
             std::memcpy(to, &want[i], 4);
           } else if (dtype == Dtype::bf16) {

@@ -328,16 +328,27 @@ class RealModel(unittest.TestCase):
             self.v.compare_greedy(case, Answers(case["ids"][:4] + [9625] + case["ids"][5:]), None)
 
 
-class WeightInMemory(Sandbox):
-    def test_one_weight_changed_in_memory(self):
+class FaultInMemory(Sandbox):
+    def setUp(self):
+        super().setUp()
         if not FAULTY.is_file():
-            self.skipTest(f"NOT CHECKED: one weight changed in memory, because {FAULTY} is not built")
+            self.skipTest(f"NOT CHECKED: a weight or an operation wrong in memory, because {FAULTY} is not built")
+        self.addCleanup(os.environ.pop, "FS_FAULT", None)
+
+    def test_one_weight_changed_in_memory(self):
         for weight in ("down_proj", "lm_head"):  # the second: scores a token that no prompt has
             with self.subTest(weight):
                 os.environ["FS_FAULT"] = weight
-                self.addCleanup(os.environ.pop, "FS_FAULT", None)
                 self.assert_fails(1, "tiny/taps", "--only", "tiny/taps", fs=FAULTY)
                 self.assert_fails(1, "tiny-odd/taps", "--only", "tiny-odd/taps", fs=FAULTY)
+
+    def test_names_the_first_operation_that_differs(self):
+        os.environ["FS_FAULT"] = "down_proj"
+        status, text = self.verify("--only", "tiny*/taps", fs=FAULTY)
+        self.assertEqual(status, 1, text)
+        self.assertEqual(text.count("first difference: layer"), 2, text)
+        self.assertEqual(text.count("block_out"), 2, text)
+        self.assertIn("fs layer-diff -q --a dump:", text)
 
 
 if __name__ == "__main__":

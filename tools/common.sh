@@ -2,7 +2,7 @@
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 packages=(g++ cmake ninja-build pkg-config libcli11-dev libfmt-dev libsimdjson-dev nlohmann-json3-dev libpcre2-dev
-          libutf8proc-dev libssl-dev libgtest-dev)
+          libutf8proc-dev libssl-dev libgtest-dev libboost-context-dev)
 
 say() { printf '%s: %s\n' "$(basename "$0")" "$*" >&2; }
 

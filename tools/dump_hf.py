@@ -20,7 +20,7 @@ def main():
     parser.add_argument("prompt", nargs="?")
     parser.add_argument("--tokens", help="ids instead of a text: 785,6722,315")
     parser.add_argument("-o", "--out", required=True, type=pathlib.Path)
-    args = parser.parse_args()
+    args = parser.parse_intermixed_args()
     if (args.prompt is None) == (args.tokens is None):
         parser.error("give a prompt or --tokens")
 

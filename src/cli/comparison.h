@@ -26,9 +26,7 @@ struct ComparisonOptions {
 class Comparison {
  public:
   Comparison(ComparisonOptions options, std::size_t n_layers, Progress progress)
-      : options_(std::move(options)),
-        report_(options_.tolerance, n_layers, options_.keep),
-        progress_(std::move(progress)) {}
+      : options_(std::move(options)), report_(options_.tolerance, n_layers), progress_(std::move(progress)) {}
 
   /// Whichever sides run, run `tokens`; two sides that run also do `decode` more steps, both fed with what A
   /// finds most likely. `where` names the prompt; empty if there is only one.

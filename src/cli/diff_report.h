@@ -22,8 +22,8 @@ inline constexpr std::array layer_points = {
 /// tolerance.
 class DiffReport {
  public:
-  DiffReport(engine::Tolerance tolerance, std::size_t n_layers, std::size_t keep)
-      : tolerance_(tolerance), n_layers_(n_layers), keep_(keep) {}
+  DiffReport(engine::Tolerance tolerance, std::size_t n_layers)
+      : tolerance_(tolerance), n_layers_(n_layers) {}
 
   /// Takes the next tap in the order of execution. `where` names the prompt or step it belongs to; empty if
   /// there is only one.
@@ -57,7 +57,7 @@ class DiffReport {
   Json element_json(const engine::TapDiff& diff, const engine::ElementDiff& element) const;
 
   engine::Tolerance tolerance_;
-  std::size_t n_layers_, keep_;
+  std::size_t n_layers_;
   std::map<Key, Row> rows_;
   std::optional<std::pair<engine::TapDiff, std::string>> first_;  ///< the first beyond tolerance, and where
 };

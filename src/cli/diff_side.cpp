@@ -122,13 +122,18 @@ void open_sides(Sides& sides, const std::optional<std::vector<TokenId>>& tokens,
 
 void load_sides(Sides& sides, const Hooks& hooks, ProgressBar& progress) {
   Side &a = sides.a, &b = sides.b;
-  std::optional<model::Weights> weights;
+  std::optional<model::Weights> stored, weights;
   if (!b.recorded()) {
-    weights = load_weights(*b.model, b.spec.compute, hooks, progress);
+    stored = load_weights(*b.model, b.spec.compute, hooks, progress);
+    weights = convert_weights(*b.model, b.spec.compute, *stored, progress);
     b.backend = make_backend(*b.model, b.spec.compute, *weights, hooks);
   }
   if (!a.recorded()) {
-    if (!weights || a.model != b.model) weights = load_weights(*a.model, a.spec.compute, hooks, progress);
+    const bool same_model = stored && a.model == b.model;
+    if (!same_model) stored = load_weights(*a.model, a.spec.compute, hooks, progress);
+    if (!same_model || a.spec.compute.dtype != b.spec.compute.dtype) {
+      weights = convert_weights(*a.model, a.spec.compute, *stored, progress);
+    }
     a.backend = make_backend(*a.model, a.spec.compute, *weights, hooks);
   }
 }

@@ -49,14 +49,16 @@ CLI::Option* add_words(CLI::App& command, const std::string& name, std::vector<s
       ->allow_extra_args();
 }
 
+void check_choice(std::string_view value, std::string_view what, const std::vector<std::string>& choices) {
+  if (std::find(choices.begin(), choices.end(), value) != choices.end()) return;
+  fail(ExitCode::usage, "{}: \"{}\" is unknown; expected one of {}", what, value, fmt::join(choices, ", "));
+}
+
 CLI::Option* add_choice(CLI::App& command, const std::string& name, std::string& value,
                         std::vector<std::string> choices, const std::string& help) {
   const auto read = [&value, name, choices](const CLI::results_t& results) {
     value = verbatim(results.back());
-    if (std::find(choices.begin(), choices.end(), value) == choices.end()) {
-      fail(ExitCode::usage, "{}: \"{}\" is unknown; expected one of {}", name, value,
-           fmt::join(choices, ", "));
-    }
+    check_choice(value, name, choices);
     return true;
   };
   return command.add_option(name, read, fmt::format("{}: {}", help, fmt::join(choices, ", ")))

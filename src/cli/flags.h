@@ -2,6 +2,7 @@
 #include <CLI/CLI.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cli/numbers.h"
@@ -27,6 +28,8 @@ CLI::Option* add_texts(CLI::App& command, const std::string& names, std::vector<
 CLI::Option* add_words(CLI::App& command, const std::string& name, std::vector<std::string>& words,
                        const std::string& help);
 
+/// Throws Error(usage) naming `what` unless `value` is one of `choices`.
+void check_choice(std::string_view value, std::string_view what, const std::vector<std::string>& choices);
 /// One of a few words; any other is Error(usage). The help lists them.
 CLI::Option* add_choice(CLI::App& command, const std::string& name, std::string& value,
                         std::vector<std::string> choices, const std::string& help);

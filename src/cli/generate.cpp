@@ -67,11 +67,12 @@ std::vector<GenerationRequest> make_requests(const GenerateOptions& options, con
   return requests;
 }
 
-Json as_json(const OpenModel& model, std::string_view backend, const GenerationRequest& request,
-             const Generation& result) {
+Json as_json(const OpenModel& model, std::string_view backend, std::string_view dtype,
+             const GenerationRequest& request, const Generation& result) {
   const auto speed = result.tokens_per_second();
   Json document = {{"model", model.name()},
                    {"backend", backend},
+                   {"dtype", dtype},
                    {"prompt_ids", request.prompt},
                    {"ids", result.ids},
                    {"pieces", json_pieces(model.tokenizer(), result.ids)},
@@ -91,12 +92,14 @@ std::string plural(std::size_t count, std::string_view what) {
   return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
 }
 
-void print_statistics(const GenerationRequest& request, const Generation& result) {
+void print_statistics(const GenerateOptions& options, const GenerationRequest& request,
+                      const Generation& result) {
   std::string line = fmt::format("seed {}{} · {} · {} generated", request.sampler.seed,
                                  request.sampler.temperature == 0 ? " (greedy)" : "",
                                  plural(request.prompt.size(), "prompt token"), result.ids.size());
   if (!result.ids.empty()) line += fmt::format(" · first token {:.3f} s", result.first_token_seconds);
   if (const auto speed = result.tokens_per_second()) line += fmt::format(" · {:.2f} tok/s", *speed);
+  if (options.compute.dtype != "auto") line += fmt::format(" · weights {}", options.compute.dtype);
   line += fmt::format(" · stop: {}", name(result.reason));
   if (result.reason == StopReason::stop) line += fmt::format(" \"{}\"", result.stop_text);
   notice(line);
@@ -124,7 +127,7 @@ Generation answer(const GenerateOptions& options, const OpenModel& model, const 
   }
   progress.erase();
   if (!streams) {
-    print_json(as_json(model, backend.name(), request, result));
+    print_json(as_json(model, backend.name(), options.compute.dtype, request, result));
   } else if (!result.text.ends_with('\n')) {
     print("\n");
   }
@@ -141,7 +144,7 @@ ExitCode generate_command(const GenerateOptions& options, const Hooks& hooks) {
   const auto backend = load_backend(model, options.compute, hooks, progress);
   for (const GenerationRequest& request : requests) {
     const Generation result = answer(options, model, *backend, request, progress);
-    if (!options.common.quiet) print_statistics(request, result);
+    if (!options.common.quiet) print_statistics(options, request, result);
     if (result.reason == StopReason::interrupted) return ExitCode::interrupted;
   }
   return ExitCode::ok;

@@ -101,6 +101,7 @@ Json as_json(const LogitsOptions& options, const OpenModel& model, std::string_v
   const auto [min, max] = std::minmax_element(result.next.begin(), result.next.end());
   Json document = {{"model", model.name()},
                    {"backend", backend},
+                   {"dtype", options.compute.dtype},
                    {"prompt_ids", ids},
                    {"vocab_size", model.checkpoint.config().vocab_size},
                    {"hidden", model.checkpoint.config().hidden},

@@ -53,7 +53,10 @@ std::string next_token_text(const NextToken& next, const text::Tokenizer* tokeni
                        top.margin);
   };
   return fmt::format("{}; {}; {}; A prefers its choice to B's by {:.6g}: {}", side("A", next.a),
-                     side("B", next.b), noise, next.lead, next.near_tie() ? "a near tie" : "not a near tie");
+                     side("B", next.b), noise, next.lead,
+                     !next.near_tie() ? "not a near tie"
+                     : next.within    ? "a near tie, which rounding decides"
+                                      : "no more than the noise between them, which is beyond tolerance");
 }
 
 Json next_token_json(const NextToken& next, const text::Tokenizer* tokenizer) {

@@ -26,7 +26,7 @@ struct NextToken {
 
   bool same() const { return a.best == b.best; }
   /// Whether the noise between the sides explains different choices: A's lead over B's choice is at most four
-  /// times the typical difference of a logit.
+  /// times the typical difference of a logit. Whether that noise is rounding, `within` says.
   bool near_tie() const { return lead <= 4 * rms; }
 };
 /// a, b: [ids], at least 2.

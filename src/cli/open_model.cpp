@@ -8,6 +8,7 @@
 #include "cli/gguf_tokenizer.h"
 #include "engine/session.h"
 #include "model/locate.h"
+#include "model/quantize.h"
 
 namespace fs::cli {
 
@@ -55,7 +56,7 @@ void OpenModel::check_prompt(const std::vector<TokenId>& ids, std::size_t room) 
 }
 
 OpenModel open_model(const CommonOptions& common, const ComputeOptions& compute) {
-  OpenModel model{model::Checkpoint::open(locate_model(common)), std::nullopt, 0};
+  OpenModel model{model::Checkpoint::open(locate_model(common)), std::nullopt, 0, common.quiet};
   const model::Config& config = model.checkpoint.config();
   model.context = compute.context.value_or(config.max_positions);
   engine::check_context(model.context, config);
@@ -68,6 +69,20 @@ OpenModel open_model(const CommonOptions& common, const ComputeOptions& compute)
   return model;
 }
 
+namespace {
+
+/// What --dtype names; nothing for auto.
+std::optional<model::Dtype> wanted_dtype(const std::string& dtype) {
+  if (dtype == "f32") return model::Dtype::f32;
+  if (dtype == "f16") return model::Dtype::f16;
+  if (dtype == "bf16") return model::Dtype::bf16;
+  if (dtype == "q8_0") return model::Dtype::q8_0;
+  if (dtype == "int4") return model::Dtype::int4;
+  return std::nullopt;
+}
+
+}  // namespace
+
 model::Weights load_weights(const OpenModel& model, const ComputeOptions& compute, const Hooks& hooks,
                             ProgressBar& progress) {
   ThreadPool pool(compute.threads == 0 ? available_processors() : compute.threads);
@@ -78,16 +93,32 @@ model::Weights load_weights(const OpenModel& model, const ComputeOptions& comput
   return weights;
 }
 
+model::Weights convert_weights(const OpenModel& model, const ComputeOptions& compute, model::Weights weights,
+                               ProgressBar& progress) {
+  const auto dtype = wanted_dtype(compute.dtype);
+  if (!dtype) return weights;
+  ThreadPool pool(compute.threads == 0 ? available_processors() : compute.threads);
+  model::Weights converted =
+      model::quantize(model.checkpoint.config(), weights, *dtype, pool, progress.callback());
+  progress.erase();
+  throw_if_interrupted();
+  return converted;
+}
+
 std::unique_ptr<engine::Backend> make_backend(const OpenModel& model, const ComputeOptions& compute,
                                               model::Weights weights, const Hooks& hooks) {
-  auto backend = engine::make_backend({compute.backend, compute.threads, compute.isa},
+  const auto say = [&](const std::string& text) {
+    if (!model.quiet) notice(text);
+  };
+  auto backend = engine::make_backend({compute.backend, compute.threads, compute.isa, say},
                                       model.checkpoint.config(), weights);
   return hooks.after_make ? hooks.after_make(std::move(backend), weights) : std::move(backend);
 }
 
 std::unique_ptr<engine::Backend> load_backend(const OpenModel& model, const ComputeOptions& compute,
                                               const Hooks& hooks, ProgressBar& progress) {
-  return make_backend(model, compute, load_weights(model, compute, hooks, progress), hooks);
+  model::Weights stored = load_weights(model, compute, hooks, progress);
+  return make_backend(model, compute, convert_weights(model, compute, std::move(stored), progress), hooks);
 }
 
 text::Tokenizer open_tokenizer(const CommonOptions& common) {

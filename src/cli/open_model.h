@@ -19,6 +19,7 @@ struct OpenModel {
   model::Checkpoint checkpoint;
   std::optional<text::Tokenizer> loaded_tokenizer;
   std::size_t context = 0;  ///< tokens at most: --ctx or the model's limit
+  bool quiet = false;       ///< no notices
 
   /// Null for a model without one.
   const text::Tokenizer* tokenizer() const { return loaded_tokenizer ? &*loaded_tokenizer : nullptr; }
@@ -40,15 +41,19 @@ std::optional<text::Tokenizer> load_tokenizer(const model::Checkpoint& checkpoin
 /// Finds and opens the model, says which one if the user has not, and checks --ctx. Throws Error.
 OpenModel open_model(const CommonOptions& common, const ComputeOptions& compute);
 
-/// Loads the weights.
+/// Loads the weights, as they are stored.
 model::Weights load_weights(const OpenModel& model, const ComputeOptions& compute, const Hooks& hooks,
                             ProgressBar& progress);
+
+/// The weights in the format that --dtype names.
+model::Weights convert_weights(const OpenModel& model, const ComputeOptions& compute, model::Weights weights,
+                               ProgressBar& progress);
 
 /// Hands the weights to the backend that the flags choose. Throws Error(usage).
 std::unique_ptr<engine::Backend> make_backend(const OpenModel& model, const ComputeOptions& compute,
                                               model::Weights weights, const Hooks& hooks);
 
-/// Both in one.
+/// All three in one.
 std::unique_ptr<engine::Backend> load_backend(const OpenModel& model, const ComputeOptions& compute,
                                               const Hooks& hooks, ProgressBar& progress);
 

@@ -6,6 +6,10 @@
 #include "cli/flags.h"
 
 namespace fs::cli {
+const std::vector<std::string> backend_choices = {"auto", "cuda", "cpu", "reference", "cuda-emulated"};
+const std::vector<std::string> isa_choices = {"auto", "portable", "avx2"};
+const std::vector<std::string> dtype_choices = {"auto", "f32", "f16", "bf16", "q8_0", "int4"};
+
 void add_common(CLI::App& command, CommonOptions& options) {
   add_text(
       command, "-m,--model", options.model,
@@ -18,10 +22,13 @@ void add_common(CLI::App& command, CommonOptions& options) {
 }
 
 void add_compute(CLI::App& command, ComputeOptions& options) {
-  add_choice(command, "--backend", options.backend, {"auto", "cpu", "reference"},
+  add_choice(command, "--backend", options.backend, backend_choices,
              "What computes, auto being the fastest here");
-  add_choice(command, "--isa", options.isa, {"auto", "portable", "avx2"},
-             "Instruction set of the cpu backend");
+  add_choice(command, "--isa", options.isa, isa_choices, "Instruction set of the cpu backend");
+  add_choice(
+      command, "--dtype", options.dtype, dtype_choices,
+      "Format of the weights in memory, auto being the one they are stored in; int4 keeps embedding and "
+      "head in q8_0");
   add_limits(command, options);
 }
 

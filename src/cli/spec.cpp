@@ -4,6 +4,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "cli/flags.h"
 #include "cli/numbers.h"
 
 namespace fs::cli {
@@ -11,21 +12,34 @@ namespace fs::cli {
 ComputeSpec parse_spec(std::string_view text, std::string_view flag, const ComputeSpec& defaults) {
   ComputeSpec spec = defaults;
   const auto items = split_list(text, flag);
-  spec.compute.backend = items.front();
+  const auto choose = [&](std::string& choice, std::string_view key, std::string_view value,
+                          const std::vector<std::string>& choices) {
+    check_choice(value, fmt::format("{} {}: {}", flag, text, key), choices);
+    choice = value;
+  };
+  const std::string_view first = items.front();
+  const std::size_t colon = first.find(':');
+  choose(spec.compute.backend, "backend", first.substr(0, colon), backend_choices);
+  if (colon != std::string_view::npos) {
+    choose(spec.compute.dtype, "dtype", first.substr(colon + 1), dtype_choices);
+  }
   for (const std::string_view item : std::span(items).subspan(1)) {
     const std::size_t equals = item.find('=');
     const std::string_view key = item.substr(0, equals);
     const std::string_view value = equals == std::string_view::npos ? "" : item.substr(equals + 1);
     if (value.empty()) fail(ExitCode::usage, "{} {}: \"{}\" is not KEY=VALUE", flag, text, item);
-    if (key == "isa") {
-      spec.compute.isa = value;
+    if (key == "dtype") {
+      choose(spec.compute.dtype, key, value, dtype_choices);
+    } else if (key == "isa") {
+      choose(spec.compute.isa, key, value, isa_choices);
     } else if (key == "threads") {
       spec.compute.threads =
           parse_number<std::size_t>(value, fmt::format("{} {}: threads", flag, text), 1, most_threads);
     } else if (key == "model") {
       spec.common.model = value;
     } else {
-      fail(ExitCode::usage, "{} {}: unknown key \"{}\"; there are isa, threads, model", flag, text, key);
+      fail(ExitCode::usage, "{} {}: unknown key \"{}\"; there are dtype, isa, threads, model", flag, text,
+           key);
     }
   }
   return spec;

@@ -17,19 +17,23 @@ inline constexpr std::size_t panel_width = 16;
 
 /// What is done with stored weights of one Dtype. `w` is any byte address.
 struct WeightKernels {
+  /// Floats of a token's activations as dots() takes them; and how they are made of x: [cols]. Null where
+  /// dots() takes x itself.
+  std::size_t (*prepared_floats)(std::size_t cols);
+  void (*prepare)(const float* x, std::size_t cols, float* prepared);
   /// A few tokens: out[t·out_stride + r] = Σ_k w[r][k] · x[t][k], one pass over the weights in the order
-  /// stored. w: [rows, cols]; x: [tokens, cols].
+  /// stored. w: [rows, cols]; x: [tokens] prepared, x_stride floats from each other.
   void (*dots)(const std::byte* w, std::size_t row_bytes, std::size_t rows, std::size_t cols, const float* x,
-               std::size_t tokens, float* out, std::size_t out_stride);
+               std::size_t x_stride, std::size_t tokens, float* out, std::size_t out_stride);
   /// Many tokens: panel[k][r] = w[r][first_col + k], decoded; zero for r ≥ rows. rows ≤ panel_width;
-  /// panel: [count, panel_width].
+  /// panel: [count, panel_width]; first_col is where a block begins.
   void (*panel)(const std::byte* w, std::size_t row_bytes, std::size_t rows, std::size_t first_col,
                 std::size_t count, float* panel);
 };
 
 struct Kernels {
   const char* name;  ///< as --isa spells it
-  WeightKernels f32, f16, bf16;
+  const WeightKernels *f32, *f16, *bf16, *q8_0, *int4;
 
   /// Rows of the left-hand side that gemm_packed multiplies at once.
   std::size_t tile_rows;

@@ -15,7 +15,8 @@ using model::Dtype;
 /// Sums that run side by side, in an order fixed by the length alone: the compiler keeps them in vector
 /// registers.
 constexpr std::size_t lanes = 16;
-/// Weights decoded at a time: small enough to stay in the first-level cache with the activations they meet.
+/// Weights decoded at a time, whole blocks of every format: small enough to stay in the first-level cache
+/// with the activations they meet.
 constexpr std::size_t stretch = 512;
 
 float sum_of(const float* lane) {
@@ -39,15 +40,15 @@ float dot(const float* a, const float* b, std::size_t n) {
 
 template <Dtype dtype>
 void dots(const std::byte* w, std::size_t row_bytes, std::size_t rows, std::size_t cols, const float* x,
-          std::size_t tokens, float* out, std::size_t out_stride) {
+          std::size_t x_stride, std::size_t tokens, float* out, std::size_t out_stride) {
   float decoded[stretch];
   for (std::size_t r = 0; r < rows; ++r) {
     for (std::size_t k = 0; k < cols; k += stretch) {
       const std::size_t count = std::min(stretch, cols - k);
-      model::decode(dtype, w + r * row_bytes + k * model::element_bytes(dtype), {decoded, count});
+      model::decode(dtype, w + r * row_bytes + model::row_bytes(dtype, k), {decoded, count});
       for (std::size_t t = 0; t < tokens; ++t) {
         float& sum = out[t * out_stride + r];
-        const float part = dot(decoded, x + t * cols + k, count);
+        const float part = dot(decoded, x + t * x_stride + k, count);
         sum = k == 0 ? part : sum + part;
       }
     }
@@ -62,8 +63,7 @@ void panel(const std::byte* w, std::size_t row_bytes, std::size_t rows, std::siz
     for (std::size_t k = 0; k < count; k += stretch) {
       const std::size_t part = std::min(stretch, count - k);
       if (r < rows) {
-        model::decode(dtype, w + r * row_bytes + (first_col + k) * model::element_bytes(dtype),
-                      {decoded, part});
+        model::decode(dtype, w + r * row_bytes + model::row_bytes(dtype, first_col + k), {decoded, part});
       } else {
         std::fill(decoded, decoded + part, 0.0F);
       }
@@ -188,15 +188,17 @@ void scale(float* x, float factor, std::size_t n) {
 }
 
 template <Dtype dtype>
-constexpr WeightKernels weight_kernels{dots<dtype>, panel<dtype>};
+constexpr WeightKernels weight_kernels{nullptr, nullptr, dots<dtype>, panel<dtype>};
 
 }  // namespace
 
 constexpr Kernels portable_kernels{
     .name = "portable",
-    .f32 = weight_kernels<Dtype::f32>,
-    .f16 = weight_kernels<Dtype::f16>,
-    .bf16 = weight_kernels<Dtype::bf16>,
+    .f32 = &weight_kernels<Dtype::f32>,
+    .f16 = &weight_kernels<Dtype::f16>,
+    .bf16 = &weight_kernels<Dtype::bf16>,
+    .q8_0 = &weight_kernels<Dtype::q8_0>,
+    .int4 = &weight_kernels<Dtype::int4>,
     .tile_rows = tile_rows,
     .gemm_packed = gemm_packed,
     .gemm_rows = gemm_rows,

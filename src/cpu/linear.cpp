@@ -7,8 +7,8 @@ namespace {
 
 /// Up to here, dot products beat decoding panels (measured on AVX2).
 constexpr std::size_t few_tokens = 15;
-/// Columns of a panel decoded at once: [256][16] floats are half of a first-level cache, and the same columns
-/// of 256 tokens half of a second-level one.
+/// Columns of a panel decoded at once, whole blocks of every format: [256][16] floats are half of a
+/// first-level cache, and the same columns of 256 tokens half of a second-level one.
 constexpr std::size_t k_block = 256;
 /// What a thread computes before it takes more work. With many tokens, outputs that use the activations while
 /// they are in the second-level cache; with few, weights that take some ten microseconds to read, in four
@@ -21,26 +21,53 @@ constexpr std::size_t panel_floats = k_block * panel_width;
 const WeightKernels& kernels_of(const Kernels& kernels, model::Dtype dtype) {
   switch (dtype) {
     case model::Dtype::f32:
-      return kernels.f32;
+      return *kernels.f32;
     case model::Dtype::f16:
-      return kernels.f16;
+      return *kernels.f16;
     case model::Dtype::bf16:
       break;
+    case model::Dtype::q8_0:
+      return *kernels.q8_0;
+    case model::Dtype::int4:
+      return *kernels.int4;
   }
-  return kernels.bf16;
+  return *kernels.bf16;
 }
+
+/// A few tokens as dots() of one Dtype takes them: [tokens] prepared, `stride` floats from each other.
+struct Rows {
+  const float* data = nullptr;
+  std::size_t stride = 0;
+};
 
 /// The activations of one product. Many tokens are packed as gemm_packed reads them:
 /// [k-blocks][tiles][k_block (the last may be shorter)][tile_rows], zero beyond the last token.
 struct Input {
-  const float* rows;    // [tokens, cols]
-  const float* packed;  // null with few tokens
+  Rows rows[model::dtype_count];  // with few tokens, for each Dtype among the weights
+  const float* packed;            // null with few tokens
   std::size_t tokens, cols, tiles;
 };
 
+/// Prepares a few tokens for products with `w`.
+void prepare(Team& team, const model::Matrix& w, std::span<const float> x, Input& input) {
+  const auto dtype = static_cast<std::size_t>(w.dtype);
+  Rows& rows = input.rows[dtype];
+  if (input.packed != nullptr || rows.data != nullptr) return;
+  rows = {x.data(), input.cols};
+  const WeightKernels& kernels = kernels_of(team.kernels, w.dtype);
+  if (kernels.prepare == nullptr) return;
+  const std::size_t stride = kernels.prepared_floats(input.cols);
+  team.prepared[dtype].reserve(input.tokens * stride);
+  float* const prepared = team.prepared[dtype].data();
+  for (std::size_t t = 0; t < input.tokens; ++t) {
+    kernels.prepare(x.data() + t * input.cols, input.cols, prepared + t * stride);
+  }
+  rows = {prepared, stride};
+}
+
 Input pack(Team& team, std::span<const float> x, std::size_t cols) {
   const std::size_t tokens = x.size() / cols, height = team.kernels.tile_rows;
-  Input input{x.data(), nullptr, tokens, cols, (tokens + height - 1) / height};
+  Input input{{}, nullptr, tokens, cols, (tokens + height - 1) / height};
   if (tokens <= few_tokens) return input;
   team.packed.reserve(input.tiles * height * cols);
   float* const packed = team.packed.data();
@@ -90,7 +117,8 @@ void multiply(const Kernels& kernels, const model::Matrix& w, std::size_t first,
   const std::size_t row_bytes = w.row_bytes();
   const std::byte* const from = w.data + first * row_bytes;
   if (!input.packed) {
-    weights.dots(from, row_bytes, count, w.cols, input.rows, input.tokens, c, ldc);
+    const Rows& x = input.rows[static_cast<std::size_t>(w.dtype)];
+    weights.dots(from, row_bytes, count, w.cols, x.data, x.stride, input.tokens, c, ldc);
     return;
   }
   for (std::size_t k = 0; k < w.cols; k += k_block) {
@@ -108,7 +136,8 @@ template <class Finish>
 void project(Team& team, std::initializer_list<Projection> projections, std::span<const float> x,
              const Finish& finish) {
   const model::Matrix& any = projections.begin()->w;
-  const Input input = pack(team, x, any.cols);
+  Input input = pack(team, x, any.cols);
+  for (const Projection& projection : projections) prepare(team, projection.w, x, input);
   const Cut cut(input, any.row_bytes(), 1);
   team.reserve_scratch(panel_floats + block_floats(team, input, cut));
   std::size_t units = 0;
@@ -146,7 +175,9 @@ void linear_add(Team& team, const model::Matrix& w, std::span<const float> x, st
 
 void linear_swiglu(Team& team, const model::Matrix& gate, const model::Matrix& up, std::span<const float> x,
                    std::span<float> out) {
-  const Input input = pack(team, x, gate.cols);
+  Input input = pack(team, x, gate.cols);
+  prepare(team, gate, x, input);
+  prepare(team, up, x, input);
   const Cut cut(input, gate.row_bytes(), 2);
   const std::size_t c_floats = block_floats(team, input, cut);
   team.reserve_scratch(panel_floats + 2 * c_floats);

@@ -1,10 +1,12 @@
 #pragma once
+#include <array>
 #include <cstddef>
 #include <vector>
 
 #include "cpu/aligned.h"
 #include "cpu/kernels.h"
 #include "cpu/pool.h"
+#include "model/dtype.h"
 
 namespace fs::cpu {
 
@@ -20,9 +22,10 @@ struct Team {
 
   Pool pool;
   const Kernels& kernels;
-  std::vector<AlignedFloats> scratch;  // [threads]
-  AlignedFloats packed;                // the left-hand side of a matrix product, as gemm_packed reads it
-  AlignedFloats partials;              // what attention merges
+  std::vector<AlignedFloats> scratch;                      // [threads]
+  std::array<AlignedFloats, model::dtype_count> prepared;  // a few tokens as dots() of a Dtype takes them
+  AlignedFloats packed;    // the left-hand side of a matrix product, as gemm_packed reads it
+  AlignedFloats partials;  // what attention merges
 };
 
 }  // namespace fs::cpu

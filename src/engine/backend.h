@@ -1,8 +1,10 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "base/types.h"
@@ -60,12 +62,14 @@ class Backend {
 
 /// The choices behind --backend, --threads and --isa.
 struct BackendOptions {
-  std::string_view name = "auto";  ///< auto (the fastest here) | cpu | reference
+  std::string_view name = "auto";  ///< auto (the fastest here) | cuda | cpu | reference | cuda-emulated
   std::size_t threads = 0;         ///< 0: as many as there are processors
   std::string_view isa = "auto";   ///< instruction set of the cpu backend: auto | portable | avx2
+  std::function<void(const std::string&)> notice = nullptr;  ///< told why auto does not take the card
 };
 
-/// Throws Error(usage) for an unknown name, or an instruction set that is not available.
+/// Throws Error(usage) for an unknown name, or an instruction set that is not available; Error(device) where
+/// this build or this machine has no such device.
 std::unique_ptr<Backend> make_backend(const BackendOptions& options, const model::Config& config,
                                       model::Weights weights);
 

@@ -78,7 +78,7 @@ Recording Recording::read(const std::filesystem::path& path) {
       fail(ExitCode::unusable, "{}: no metadata {}; expected a file of fs or tools/dump_hf.py", source, key);
     }
     Rows rows{first_position, tensor.shape[0], rank == 3 ? tensor.shape[1] : 1, tensor.shape.back(), {}};
-    rows.values.resize(tensor.bytes.size() / model::element_bytes(tensor.dtype));
+    rows.values.resize(tensor.bytes.size() / model::block_bytes(tensor.dtype));  // one element a block
     model::decode(tensor.dtype, tensor.bytes.data(), rows.values);
     recording.taps_.emplace(Key{tap->first, tap->second}, std::move(rows));
   }

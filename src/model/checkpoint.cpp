@@ -102,7 +102,7 @@ std::vector<TensorInfo> Checkpoint::tensors() const {
   std::vector<TensorInfo> table;
   if (!location_.synthetic.empty()) {
     for (const auto& [name, shape] : expected_tensors(config_)) {
-      std::size_t bytes = element_bytes(Dtype::bf16);
+      std::size_t bytes = block_bytes(Dtype::bf16);
       for (const std::size_t size : shape) bytes *= size;
       table.push_back({name, std::string(model::name(Dtype::bf16)), shape, bytes, {}});
     }

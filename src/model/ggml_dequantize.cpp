@@ -15,13 +15,6 @@ float half_at(const std::byte* data) {
   return f16_to_float(bits);
 }
 
-/// fp16 d, 32 signed bytes.  x = d·q
-void block_q8_0(const std::byte* block, float* out) {
-  const float d = half_at(block);
-  for (std::size_t i = 0; i < 32; ++i)
-    out[i] = d * static_cast<float>(std::bit_cast<std::int8_t>(block[2 + i]));
-}
-
 /// fp16 d, 16 bytes: the low nibbles are elements 0 to 15, the high ones 16 to 31.  x = d·(q − 8)
 void block_q4_0(const std::byte* block, float* out) {
   const float d = half_at(block);
@@ -111,9 +104,8 @@ void dequantize(GgmlType type, const std::byte* data, std::span<float> out) {
     case GgmlType::f32:
     case GgmlType::f16:
     case GgmlType::bf16:
-      return decode(*native_dtype(type), data, out);
     case GgmlType::q8_0:
-      return each_block(type, data, out, block_q8_0);
+      return decode(*native_dtype(type), data, out);
     case GgmlType::q4_0:
       return each_block(type, data, out, block_q4_0);
     case GgmlType::q4_1:

@@ -46,6 +46,8 @@ std::optional<Dtype> native_dtype(GgmlType type) {
       return Dtype::f16;
     case GgmlType::bf16:
       return Dtype::bf16;
+    case GgmlType::q8_0:
+      return Dtype::q8_0;  // rows of a file are whole blocks
     default:
       return std::nullopt;
   }

@@ -84,7 +84,7 @@ Entry read_entry(std::string_view tensor_name, simdjson::dom::element value, con
   const auto offsets = read_sizes(object, "data_offsets", 2, 2);
   entry.begin = offsets[0];
   entry.end = offsets[1];
-  std::optional<std::size_t> bytes = element_bytes(*dtype);
+  std::optional<std::size_t> bytes = block_bytes(*dtype);
   for (const std::size_t size : entry.tensor.shape) {
     if (bytes) bytes = checked_mul(*bytes, size);
   }

@@ -55,8 +55,8 @@ using ByteSink = std::function<void(std::span<const std::byte>)>;
 
 /// Replaces `path` by a safetensors file with these tensors. The bytes depend on the arguments alone. Tensors
 /// lie in the given order, fp32 ones before 16-bit ones, so that all elements are aligned. Throws
-/// Error(failed) if it cannot be written (the old file then stays as it was), or if a name comes twice or
-/// bytes do not fit a shape.
+/// Error(failed) if it cannot be written (the old file then stays as it was), if a name comes twice, bytes do
+/// not fit a shape, or a dtype is not of this format.
 void write_safetensors(const std::filesystem::path& path, std::span<const Tensor> tensors,
                        const Metadata& metadata = {});
 

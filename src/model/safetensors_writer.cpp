@@ -31,7 +31,11 @@ std::string json_string(std::string_view text) {
 }
 
 std::size_t tensor_bytes(const Tensor& tensor, const std::string& path) {
-  std::optional<std::size_t> bytes = element_bytes(tensor.dtype);
+  if (block_elements(tensor.dtype) != 1) {
+    fail(ExitCode::failed, "{}: tensor {}: safetensors has no {}", path, in_quotes(tensor.name),
+         name(tensor.dtype));
+  }
+  std::optional<std::size_t> bytes = block_bytes(tensor.dtype);
   for (const std::size_t size : tensor.shape) {
     if (bytes) bytes = checked_mul(*bytes, size);
   }
@@ -90,7 +94,7 @@ void write_safetensors(const std::filesystem::path& path, std::span<const Tensor
   std::vector<const Tensor*> order;
   for (const Tensor& tensor : tensors) order.push_back(&tensor);
   std::ranges::stable_sort(order, std::ranges::greater(),
-                           [](const Tensor* t) { return element_bytes(t->dtype); });
+                           [](const Tensor* t) { return block_bytes(t->dtype); });
   const std::string header = header_of(order, metadata, path.string());
 
   AtomicFile file(path);

@@ -11,9 +11,7 @@
 namespace fs::model {
 namespace {
 
-constexpr std::string_view embedding_name = "model.embed_tokens.weight";
 constexpr std::string_view final_norm_name = "model.norm.weight";
-constexpr std::string_view head_name = "lm_head.weight";
 
 std::string layer_name(std::size_t layer, std::string_view part) {
   return fmt::format("model.layers.{}.{}.weight", layer, part);
@@ -171,6 +169,26 @@ std::vector<Tensor> list_tensors(const Config& config, const Weights& weights) {
   add_vector(std::string(final_norm_name), weights.final_norm);
   if (!config.tie_word_embeddings) add_matrix(std::string(head_name), weights.lm_head);
   return tensors;
+}
+
+void replace_matrices(const Config& config, Weights& weights,
+                      const std::function<void(const std::string& name, Matrix& matrix)>& replace) {
+  replace(std::string(embedding_name), weights.embed_tokens);
+  for (std::size_t layer = 0; layer < config.n_layers; ++layer) {
+    LayerWeights& w = weights.layers[layer];
+    replace(layer_name(layer, "self_attn.q_proj"), w.q_proj);
+    replace(layer_name(layer, "self_attn.k_proj"), w.k_proj);
+    replace(layer_name(layer, "self_attn.v_proj"), w.v_proj);
+    replace(layer_name(layer, "self_attn.o_proj"), w.o_proj);
+    replace(layer_name(layer, "mlp.gate_proj"), w.gate_proj);
+    replace(layer_name(layer, "mlp.up_proj"), w.up_proj);
+    replace(layer_name(layer, "mlp.down_proj"), w.down_proj);
+  }
+  if (config.tie_word_embeddings) {
+    weights.lm_head = weights.embed_tokens;
+  } else {
+    replace(std::string(head_name), weights.lm_head);
+  }
 }
 
 std::optional<bool> redundant_head_equals_embedding(const Config& config, std::span<const Tensor> tensors) {

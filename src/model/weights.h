@@ -1,9 +1,11 @@
 #pragma once
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/types.h"
@@ -20,7 +22,7 @@ struct Matrix {
   std::size_t rows = 0, cols = 0;
   const std::byte* data = nullptr;
 
-  std::size_t row_bytes() const { return cols * element_bytes(dtype); }
+  std::size_t row_bytes() const { return model::row_bytes(dtype, cols); }
   /// Decodes row `row` to fp32. out.size() == cols.
   void row(std::size_t row, std::span<float> out) const { decode(dtype, data + row * row_bytes(), out); }
 };
@@ -48,6 +50,9 @@ struct Weights {
   std::vector<std::shared_ptr<const void>> storage;  ///< keeps mapped files and generated tensors alive
 };
 
+/// The tensors that are tables of the vocabulary.
+inline constexpr std::string_view embedding_name = "model.embed_tokens.weight", head_name = "lm_head.weight";
+
 /// A tensor that a model is made of: its Hugging Face name, and its shape [cols] or [rows, cols].
 struct TensorShape {
   std::string name;
@@ -69,6 +74,11 @@ Weights assemble(const Config& config, std::span<const Tensor> tensors, const st
 
 /// The inverse of assemble(): every expected tensor, in their order, as a view of the weights (norms are F32).
 std::vector<Tensor> list_tensors(const Config& config, const Weights& weights);
+
+/// Calls replace(name, matrix) for every matrix, which it may change, in the order of expected_tensors();
+/// where the embeddings are tied, the head follows the embedding.
+void replace_matrices(const Config& config, Weights& weights,
+                      const std::function<void(const std::string& name, Matrix& matrix)>& replace);
 
 /// Of a tied model that stores lm_head.weight all the same: whether it equals the embedding, byte for byte.
 /// Nothing where it is not stored, or not tied.

@@ -22,7 +22,7 @@ void check_file(std::string_view file) {
   for (const fs::model::Tensor& tensor : fs::model::parse_safetensors(bytes, "fuzz")) {
     std::size_t count = 1;
     for (const std::size_t size : tensor.shape) count *= size;
-    require(count * fs::model::element_bytes(tensor.dtype) == tensor.bytes.size());
+    require(count * fs::model::block_bytes(tensor.dtype) == tensor.bytes.size());
     require(at == nullptr || tensor.bytes.data() == at);
     at = tensor.bytes.data() + tensor.bytes.size();
     require(tensor.bytes.data() >= bytes.data() && at <= bytes.data() + bytes.size());

@@ -10,6 +10,7 @@ end
 complete -c fs -f
 complete -c fs -n __fish_use_subcommand -a generate -d "Continue a prompt, or answer it as a chat"
 complete -c fs -n __fish_use_subcommand -a logits -d "Scores for the token after a prompt"
+complete -c fs -n __fish_use_subcommand -a layer-diff -d "Two runs compared operation by operation"
 complete -c fs -n __fish_use_subcommand -a tokenize -d "Text to token ids"
 complete -c fs -n __fish_use_subcommand -a detokenize -d "Token ids to text"
 complete -c fs -n __fish_use_subcommand -a inspect -d "What a checkpoint holds"
@@ -18,21 +19,22 @@ complete -c fs -n __fish_use_subcommand -l version -d "Print the version"
 complete -c fs -s h -l help -d "Print help"
 
 # every command
-complete -c fs -n "__fs_in generate logits tokenize detokenize inspect synth" -s q -l quiet -d "Only the answer and errors"
-complete -c fs -n "__fs_in generate logits tokenize detokenize inspect" -s m -l model -rF -a "$models" -d Checkpoint
-complete -c fs -n "__fs_in generate logits tokenize detokenize inspect" -l json -d "One JSON object"
+complete -c fs -n "__fs_in generate logits layer-diff tokenize detokenize inspect synth" -s q -l quiet -d "Only the answer and errors"
+complete -c fs -n "__fs_in generate logits layer-diff tokenize detokenize inspect" -s m -l model -rF -a "$models" -d Checkpoint
+complete -c fs -n "__fs_in generate logits layer-diff tokenize detokenize inspect" -l json -d "One JSON object"
 
 # text in
-complete -c fs -n "__fs_in generate logits tokenize" -s p -l prompt -x -d "The text"
-complete -c fs -n "__fs_in generate logits tokenize detokenize" -s f -l file -rF -d "Read from a file"
-complete -c fs -n "__fs_in generate logits tokenize detokenize" -l stdin -d "Read from standard input"
-complete -c fs -n "__fs_in generate logits" -l tokens -x -d "Token ids instead of text"
+complete -c fs -n "__fs_in generate logits layer-diff tokenize" -s p -l prompt -x -d "The text"
+complete -c fs -n "__fs_in generate logits layer-diff tokenize detokenize" -s f -l file -rF -d "Read from a file"
+complete -c fs -n "__fs_in generate logits layer-diff tokenize detokenize" -l stdin -d "Read from standard input"
+complete -c fs -n "__fs_in generate logits layer-diff" -l tokens -x -d "Token ids instead of text"
 
 # a model that runs
-complete -c fs -n "__fs_in generate logits" -l backend -x -a "auto cpu reference" -d "What computes"
+complete -c fs -n "__fs_in generate logits" -l backend -x -a "auto cuda cpu reference cuda-emulated" -d "What computes"
 complete -c fs -n "__fs_in generate logits" -l isa -x -a "auto portable avx2" -d "Instruction set of the cpu backend"
-complete -c fs -n "__fs_in generate logits" -s t -l threads -x -d "Processor threads"
-complete -c fs -n "__fs_in generate logits" -s c -l ctx -l ctx-size -x -d "Tokens of context at most"
+complete -c fs -n "__fs_in generate logits" -l dtype -x -a "auto f32 f16 bf16 q8_0 int4" -d "Weight format in memory"
+complete -c fs -n "__fs_in generate logits layer-diff" -s t -l threads -x -d "Processor threads"
+complete -c fs -n "__fs_in generate logits layer-diff" -s c -l ctx -l ctx-size -x -d "Tokens of context at most"
 complete -c fs -n "__fs_in generate logits" -l temp -l temperature -x -d "Temperature; 0 is greedy"
 complete -c fs -n "__fs_in generate logits" -l topk -l top-k -x -d "Keep the N most likely tokens"
 complete -c fs -n "__fs_in generate logits" -l topp -l top-p -x -d "Keep the likeliest tokens that reach P"
@@ -42,7 +44,7 @@ complete -c fs -n "__fs_in generate logits" -l presence-penalty -x -d "Subtract 
 
 # generate
 complete -c fs -n "__fs_in generate synth" -s s -l seed -x -d "Decides every draw or weight"
-complete -c fs -n "__fs_in generate" -l prompts -rF -d "Many prompts, a JSON object a line"
+complete -c fs -n "__fs_in generate layer-diff" -l prompts -rF -d "Many prompts, a JSON object a line"
 complete -c fs -n "__fs_in generate" -s n -l n-predict -x -d "Tokens at most"
 complete -c fs -n "__fs_in generate" -l stop -x -d "End before this text"
 complete -c fs -n "__fs_in generate" -l chat -d "Apply the chat template"
@@ -52,13 +54,26 @@ complete -c fs -n "__fs_in generate" -l no-think -d "Answer without thinking"
 complete -c fs -n "__fs_in generate" -l ignore-eos -d "Go on after end-of-text tokens"
 
 # logits
-complete -c fs -n "__fs_in logits" -l top -x -d "How many tokens to list"
+complete -c fs -n "__fs_in logits layer-diff" -l top -x -d "How many to list"
 complete -c fs -n "__fs_in logits" -l all-positions -d "Log-probability of every prompt token"
 complete -c fs -n "__fs_in logits" -s o -l out -rF -d "Write all logits"
-complete -c fs -n "__fs_in logits" -l record -rF -d "Write values inside the forward pass"
-complete -c fs -n "__fs_in logits" -l taps -x -d "Points to record" \
+complete -c fs -n "__fs_in logits layer-diff" -l record -rF -d "Write values inside the forward pass"
+complete -c fs -n "__fs_in logits layer-diff" -l taps -x -d "Points inside the forward pass" \
     -a "embed attn_norm q k v attn_out attn_resid mlp_norm mlp_act block_out final_norm logits"
-complete -c fs -n "__fs_in logits" -l layers -x -d "Layers to record"
+complete -c fs -n "__fs_in logits layer-diff" -l layers -x -d "Layers of them"
+
+# layer-diff
+complete -c fs -n "__fs_in layer-diff" -s a -l a -x -a "reference cpu cuda cuda-emulated golden dump:" -d "Side A, taken to be right"
+complete -c fs -n "__fs_in layer-diff" -s b -l b -x -a "auto cuda cpu reference cuda-emulated golden dump:" -d "Side B"
+complete -c fs -n "__fs_in layer-diff" -l inject -d "Feed every operation of B with A's values"
+complete -c fs -n "__fs_in layer-diff" -l decode -x -d "Also N steps after the prompt"
+complete -c fs -n "__fs_in layer-diff" -l self -d "Token by token against one pass"
+complete -c fs -n "__fs_in layer-diff" -l greedy -x -d "Generate N tokens on both sides"
+complete -c fs -n "__fs_in layer-diff" -l atol -x -d "Absolute tolerance"
+complete -c fs -n "__fs_in layer-diff" -l rtol -x -d "Relative tolerance"
+complete -c fs -n "__fs_in layer-diff" -l all -d "List every tap beyond tolerance"
+complete -c fs -n "__fs_in layer-diff" -l force -d "Another model or prompt all the same"
+complete -c fs -n "__fs_in layer-diff" -l svg -rF -d "Draw a heat map"
 
 # tokenize
 complete -c fs -n "__fs_in tokenize" -l pieces -d "A table of ids and pieces"

@@ -1,0 +1,32 @@
+#pragma once
+#include <cstddef>
+
+/// Device memory: host memory that only kernels and copies may touch. It starts as NaN (all bits set), and a
+/// host access to it ends the program with a signal, as on a machine with a card.
+namespace fs::gpu::emulator {
+
+/// Whether `address` lies in (or one past) an allocation of device memory.
+bool is_device_memory(const void* address);
+/// Throws Fault unless [address, address + bytes) lies in one allocation of device memory.
+void check_device_range(const void* address, std::size_t bytes, const char* what);
+/// Throws Fault if `address` is device memory.
+void check_host_memory(const void* address, const char* what);
+/// Whether `address` is pinned host memory.
+bool is_pinned(const void* address);
+/// Throws Fault if something was written between the allocations.
+void check_red_zones();
+
+/// Bytes that kernels have read with load_streaming(), as weights are, since the program began.
+std::size_t streamed_bytes();
+void count_streamed(std::size_t bytes);
+
+/// While it lives, device memory can be read and written.
+class OpenDeviceMemory {
+ public:
+  OpenDeviceMemory();
+  ~OpenDeviceMemory();
+  OpenDeviceMemory(const OpenDeviceMemory&) = delete;
+  OpenDeviceMemory& operator=(const OpenDeviceMemory&) = delete;
+};
+
+}  // namespace fs::gpu::emulator

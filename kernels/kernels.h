@@ -1,0 +1,114 @@
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#include "runtime.h"
+
+/// The launchers of every kernel, one operation each. All pointers are device memory; activations are fp32,
+/// row-major and dense. What a kernel does is said in its own file.
+namespace fs::gpu {
+inline namespace FS_GPU_BUILD {
+
+/// How the elements of a weight matrix are stored on the device.
+enum class WeightFormat { bf16, f16, f32 };
+inline constexpr std::size_t weights_per_chunk(WeightFormat format) {
+  return format == WeightFormat::f32 ? 4 : 8;
+}
+
+/// A weight matrix on the device (y = W·x): each row is padded with zeros to whole chunks of 16 bytes.
+struct DeviceMatrix {
+  WeightFormat format = WeightFormat::bf16;
+  int rows = 0, cols = 0;
+  int chunks = 0;                       ///< of 16 bytes a row
+  const unsigned char* data = nullptr;  ///< [rows, chunks, 16]
+};
+
+/// The widths of attention.
+struct AttentionShape {
+  int n_q_heads = 0, n_kv_heads = 0, head_dim = 0;
+  /// Values from one cached head to the next: head_dim rounded up to whole vectors, the rest zero.
+  int pitch() const { return (head_dim + 3) / 4 * 4; }
+  int q_width() const { return n_q_heads * head_dim; }
+  int kv_width() const { return n_kv_heads * head_dim; }
+  int qkv_width() const { return q_width() + 2 * kv_width(); }
+};
+
+/// Keys (after QK-norm and RoPE) and values of one layer: [positions, n_kv_heads, pitch] each.
+struct LayerCache {
+  float* keys = nullptr;
+  float* values = nullptr;
+};
+
+/// The weights and angles that turn projections into queries and keys.
+struct Rotation {
+  const float* q_norm = nullptr;  ///< [head_dim]
+  const float* k_norm = nullptr;  ///< [head_dim]
+  const float* angles = nullptr;  ///< [positions, head_dim / 2, 2]: cosine and sine
+  float eps = 0;
+};
+
+/// What attention_decode leaves for the merge: the softmax over each chunk of positions by itself.
+struct Partials {
+  float* peak = nullptr;   ///< [decode_splits, n_q_heads] largest score
+  float* mass = nullptr;   ///< [decode_splits, n_q_heads] Σ exp(score − peak)
+  float* mixed = nullptr;  ///< [decode_splits, n_q_heads, head_dim] Σ exp(score − peak)·v
+};
+/// Chunks that one head's positions are split into at most.
+inline constexpr int decode_splits = 16;
+inline constexpr int least_chunk = 64;
+inline constexpr int head_rows_per_block = 64;
+inline constexpr int head_blocks(int vocab_size) {
+  return (vocab_size + head_rows_per_block - 1) / head_rows_per_block;
+}
+
+// Decode: one token. `position`, in device memory, is the token's.
+
+/// x = table[tokens].  x: [rows, hidden]
+void embed(Stream& stream, const DeviceMatrix& table, const int* tokens, int rows, float* x);
+/// out = W·rms_norm(x), or W·x where norm is null.  x: [cols], out: [W.rows]
+void norm_qkv(Stream& stream, const DeviceMatrix& qkv, const float* x, const float* norm, float eps,
+              float* out);
+/// QK-norm, RoPE, the new key and value into the cache, and attention over each chunk of positions. With
+/// `rotated`, qkv and the cache already hold what rotate() left.  qkv: [qkv_width]
+void attention_decode(Stream& stream, const AttentionShape& shape, const float* qkv, bool rotated,
+                      const Rotation& rotation, const LayerCache& cache, const int* position,
+                      const Partials& partials);
+/// The attention over all positions from that over each chunk.  mixed: [q_width]
+void merge_partials(Stream& stream, const AttentionShape& shape, const Partials& partials,
+                    const int* position, float* mixed);
+/// x += o_proj·mixed, with mixed merged from the partials where the pointer is null.
+void attn_out(Stream& stream, const AttentionShape& shape, const DeviceMatrix& o_proj,
+              const Partials& partials, const int* position, const float* mixed, float* x);
+/// act = silu(gate·n)·(up·n), n = rms_norm(x), or x where norm is null.  act: [intermediate]
+void swiglu(Stream& stream, const DeviceMatrix& gate, const DeviceMatrix& up, const float* x,
+            const float* norm, float eps, float* act);
+/// x += down_proj·act
+void mlp_down(Stream& stream, const DeviceMatrix& down_proj, const float* act, float* x);
+/// logits = lm_head·rms_norm(x), or lm_head·x where norm is null, and the best id of each block of rows,
+/// the lowest of equals.  best_logit, best_id: [head_blocks]
+void head(Stream& stream, const DeviceMatrix& lm_head, const float* x, const float* norm, float eps,
+          float* logits, float* best_logit, int* best_id);
+/// The best of the blocks' best becomes the token, and the position goes on by one.
+void next_token(Stream& stream, const float* best_logit, const int* best_id, int blocks, int* token,
+                int* position);
+
+// Prefill: rows ≥ 1 at consecutive positions.
+
+/// out = x / sqrt(mean(x²) + eps)·weight.  x, out: [rows, width]
+void rms_norm(Stream& stream, const float* x, const float* weight, float eps, int rows, int width,
+              float* out);
+/// out = x·Wᵀ, or out += where `add`.  x: [rows, W.cols], out: [rows, W.rows]
+void linear(Stream& stream, const DeviceMatrix& w, const float* x, int rows, bool add, float* out);
+/// QK-norm and RoPE of the queries and keys in qkv, in place; keys and values also into the cache.
+/// qkv: [rows, qkv_width]
+void rotate(Stream& stream, const AttentionShape& shape, const Rotation& rotation, float* qkv, int rows,
+            int first_position, const LayerCache& cache);
+/// Causal attention of rows at first_position, … over the cache.  qkv: [rows, qkv_width], mixed: [rows,
+/// q_width]
+void attention_prefill(Stream& stream, const AttentionShape& shape, const float* qkv, const LayerCache& cache,
+                       int rows, int first_position, float* mixed);
+/// act = silu(gate)·up.  All [count]
+void swiglu_pairs(Stream& stream, const float* gate, const float* up, std::size_t count, float* act);
+
+}  // namespace FS_GPU_BUILD
+}  // namespace fs::gpu

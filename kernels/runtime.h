@@ -1,0 +1,118 @@
+#pragma once
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "build.h"
+
+/// The host's side of a device: memory, streams, events and graphs. Implemented twice, over the CUDA runtime
+/// and by the emulator. Every function throws Error(device) naming the call that failed.
+namespace fs::gpu {
+inline namespace FS_GPU_BUILD {
+
+struct DeviceInfo {
+  std::string name;
+  int major = 0, minor = 0;  ///< compute capability
+  int multiprocessors = 0;
+  std::size_t memory = 0;  ///< bytes
+};
+
+/// The usable devices, by the number that select_device() takes; none where the driver is absent (then
+/// `reason` says why).
+std::vector<DeviceInfo> devices(std::string& reason);
+void select_device(int index);
+/// Bytes that can still be allocated on the selected device.
+std::size_t free_memory();
+
+/// Work in order. Nothing of it has happened, as far as the host may know, before synchronize() or an event
+/// says so.
+class Stream {
+ public:
+  Stream();
+  ~Stream();
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+  void synchronize();
+
+  struct State;
+  State& state() const { return *state_; }
+
+ private:
+  std::unique_ptr<State> state_;
+};
+
+/// A point in a stream's work.
+class Event {
+ public:
+  Event();
+  ~Event();
+  void record(Stream& stream);
+  /// What `stream` is given after this call waits for the point recorded last.
+  void hold_back(Stream& stream) const;
+  void synchronize() const;
+  /// Milliseconds from `earlier` to this event; both have happened.
+  float milliseconds_since(const Event& earlier) const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+/// Work recorded once and queued again as a whole. Pointers and sizes are those of the recording.
+class Graph {
+ public:
+  /// Records what `work` gives to `stream`; nothing runs.
+  Graph(Stream& stream, const std::function<void()>& work);
+  ~Graph();
+  void launch(Stream& stream) const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+void* allocate_device(std::size_t bytes);
+void free_device(void* memory) noexcept;
+/// Host memory that the device copies from and to while the host goes on.
+void* allocate_pinned(std::size_t bytes);
+void free_pinned(void* memory) noexcept;
+
+void copy_to_device(void* to, const void* from, std::size_t bytes, Stream& stream);
+void copy_to_host(void* to, const void* from, std::size_t bytes, Stream& stream);
+void copy_on_device(void* to, const void* from, std::size_t bytes, Stream& stream);
+void clear(void* to, std::size_t bytes, Stream& stream);  ///< zero bytes
+
+/// An array of T in device memory or in pinned host memory.
+template <class T, void* (*allocate)(std::size_t), void (*release)(void*) noexcept>
+class Array {
+ public:
+  Array() = default;
+  explicit Array(std::size_t size) : data_(static_cast<T*>(allocate(size * sizeof(T)))), size_(size) {}
+  Array(Array&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+  Array& operator=(Array&& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(size_, other.size_);
+    return *this;
+  }
+  ~Array() {
+    if (data_ != nullptr) release(data_);
+  }
+  T* data() const { return data_; }
+  std::size_t size() const { return size_; }
+  std::size_t bytes() const { return size_ * sizeof(T); }
+
+ private:
+  T* data_ = nullptr;
+  std::size_t size_ = 0;
+};
+template <class T>
+using DeviceArray = Array<T, allocate_device, free_device>;
+template <class T>
+using PinnedArray = Array<T, allocate_pinned, free_pinned>;
+
+}  // namespace FS_GPU_BUILD
+}  // namespace fs::gpu

@@ -1,0 +1,54 @@
+#pragma once
+#include <cstddef>
+#include <initializer_list>
+#include <vector>
+
+#include "kernels.h"
+#include "model/config.h"
+#include "model/weights.h"
+#include "runtime.h"
+
+namespace fs::cuda::FS_GPU_BUILD {
+
+/// The rows of a matrix as the kernels read them, in `format`: its own, or f32.
+std::vector<unsigned char> packed(const model::Matrix& matrix, gpu::WeightFormat format);
+/// The format that keeps a matrix's elements as they are.
+gpu::WeightFormat format_of(model::Dtype dtype);
+/// What the kernels are told of `rows` packed rows at `data`. Throws Error(unusable) beyond 32-bit sizes.
+gpu::DeviceMatrix describe(gpu::WeightFormat format, std::size_t rows, std::size_t cols,
+                           const unsigned char* data);
+
+struct DeviceLayer {
+  const float* input_norm = nullptr;  // [hidden]
+  gpu::DeviceMatrix qkv;              // [(n_q_heads + 2·n_kv_heads)·head_dim, hidden]: q, k, v
+  const float *q_norm = nullptr, *k_norm = nullptr;  // [head_dim]
+  gpu::DeviceMatrix o_proj;                          // [hidden, n_q_heads·head_dim]
+  const float* post_attention_norm = nullptr;        // [hidden]
+  gpu::DeviceMatrix gate_proj, up_proj;              // [intermediate, hidden]
+  gpu::DeviceMatrix down_proj;                       // [hidden, intermediate]
+};
+
+/// The model's weights in device memory, laid out for the kernels: q, k and v under one another, every row
+/// padded to whole vectors. All of it is one allocation.
+class DeviceWeights {
+ public:
+  /// Bytes that the weights take on the device.
+  static std::size_t bytes(const model::Weights& weights);
+  /// Copies; the host's weights may go afterwards. Throws Error(device) if they do not fit.
+  DeviceWeights(const model::Weights& weights, gpu::Stream& stream);
+
+  gpu::DeviceMatrix embed_tokens, lm_head;  // [vocab_size, hidden]; the same bytes where tied
+  std::vector<DeviceLayer> layers;
+  const float* final_norm = nullptr;  // [hidden]
+
+ private:
+  gpu::DeviceMatrix put(std::initializer_list<const model::Matrix*> parts, gpu::WeightFormat format,
+                        gpu::Stream& stream);
+  const float* put(const model::Vector& vector, gpu::Stream& stream);
+  unsigned char* room(std::size_t bytes);
+
+  gpu::DeviceArray<unsigned char> memory_;
+  std::size_t used_ = 0;
+};
+
+}  // namespace fs::cuda::FS_GPU_BUILD

@@ -1,0 +1,258 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "backend_checks.h"
+#include "base/error.h"
+#include "build.h"
+#include "cuda/backend.h"
+#include "engine/session.h"
+#include "model/checkpoint.h"
+#include "model/locate.h"
+#include "model/synthetic.h"
+#include "reference/backend.h"
+#include "schedules.h"
+#include "synthetic_model.h"
+
+#if defined(FS_EMULATED)
+#include "emulator/memory.h"
+#endif
+
+namespace fs::cuda::FS_GPU_BUILD {
+namespace {
+
+using engine::Backend;
+using engine::Session;
+using engine::TapPoint;
+using testing::every_schedule;
+using testing::expect_equal_taps;
+using testing::expect_within;
+using testing::greedy;
+using testing::small_config;
+using testing::some_tokens;
+using testing::synthetic_weights;
+using testing::TapLog;
+using testing::taps_behind;
+using testing::UnderSchedule;
+
+std::unique_ptr<Backend> cuda_of(const model::Config& config) {
+  return make_backend(config, synthetic_weights(config), 0);
+}
+std::unique_ptr<Backend> reference_of(const model::Config& config) {
+  return reference::make_backend(config, synthetic_weights(config), 2);
+}
+
+TEST(CudaBackend, MatchesTheReferenceAtEveryTap) {
+  const model::Config config = model::synthetic_config("tiny-odd");
+  const auto got = cuda_of(config), want = reference_of(config);
+  for (const std::size_t rows : {1U, 2U, 5U, 17U, 64U, 129U}) {
+    const auto tokens = some_tokens(rows, config.vocab_size);
+    expect_equal_taps(taps_behind(*got, {}, tokens), taps_behind(*want, {}, tokens), std::to_string(rows));
+  }
+}
+
+TEST(CudaBackend, MatchesTheReferenceBehindAPrefix) {  // across chunks of the decode attention, and growth
+  const model::Config config = model::synthetic_config("tiny-odd");
+  const auto got = cuda_of(config), want = reference_of(config);
+  for (const std::size_t prefix : {64U, 300U}) {
+    const auto before = some_tokens(prefix, config.vocab_size, 5);
+    for (const std::size_t rows : {1U, 17U}) {
+      const auto tokens = some_tokens(rows, config.vocab_size);
+      expect_equal_taps(taps_behind(*got, before, tokens), taps_behind(*want, before, tokens),
+                        fmt::format("prefix {} rows {}", prefix, rows));
+    }
+  }
+}
+
+TEST(CudaBackend, MatchesTheReferenceForOtherShapes) {
+  for (const std::size_t group : {1U, 2U, 3U, 8U}) {
+    for (const std::size_t head_dim : {2U, 20U, 130U}) {
+      model::Config config = small_config();
+      config.n_kv_heads = 2;
+      config.n_q_heads = 2 * group;
+      config.head_dim = head_dim;
+      config.tie_word_embeddings = group % 2 == 0;
+      const auto got = cuda_of(config), want = reference_of(config);
+      for (const std::size_t rows : {1U, 5U}) {
+        const auto tokens = some_tokens(rows, config.vocab_size);
+        expect_equal_taps(taps_behind(*got, {}, tokens), taps_behind(*want, {}, tokens),
+                          fmt::format("group {} head_dim {} rows {}", group, head_dim, rows));
+      }
+    }
+  }
+}
+
+/// Logits after `tokens`, the last `steps` of them one at a time and unwatched: through the recorded graph.
+std::vector<float> stepwise(const Backend& backend, std::span<const TokenId> tokens, std::size_t steps) {
+  Session session(backend, tokens.size());
+  std::vector<float> all;
+  const auto keep = [&](std::span<const float> logits) {
+    all.insert(all.end(), logits.begin(), logits.end());
+  };
+  keep(session.forward(tokens.first(tokens.size() - steps)));
+  for (std::size_t i = tokens.size() - steps; i < tokens.size(); ++i)
+    keep(session.forward(tokens.subspan(i, 1)));
+  return all;
+}
+
+TEST(CudaBackend, ReplaysItsGraphToTheSameValues) {
+  const model::Config config = model::synthetic_config("tiny-odd");
+  const auto tokens = some_tokens(259, config.vocab_size);
+  const auto cuda = cuda_of(config);
+  const auto got = stepwise(*cuda, tokens, 6);  // over the first growth of the cache, at 256
+  expect_within(got, stepwise(*reference_of(config), tokens, 6), "6 steps");
+  EXPECT_EQ(stepwise(*cuda, tokens, 6), got);  // bit for bit
+}
+
+TEST(CudaBackend, IsTheSameUnderEverySchedule) {
+  const model::Config config = small_config();
+  const auto tokens = some_tokens(20, config.vocab_size);
+  const auto want = stepwise(*cuda_of(config), tokens, 2);
+  for (const auto& schedule : every_schedule()) {
+    const UnderSchedule under(schedule);
+    EXPECT_EQ(stepwise(*cuda_of(config), tokens, 2), want) << schedule.name;
+  }
+}
+
+TEST(CudaBackend, WatchingChangesNoBit) {
+  const model::Config config = small_config();
+  const auto tokens = some_tokens(9, config.vocab_size);
+  const auto cuda = cuda_of(config);
+  const auto unwatched = stepwise(*cuda, tokens, 1);
+  TapLog log;
+  engine::ForwardOptions options;
+  options.taps = &log;
+  Session session(*cuda, 9);
+  session.forward(std::span(tokens).first(8));
+  const auto watched = session.forward(std::span(tokens).last(1), options);
+  EXPECT_TRUE(std::equal(watched.begin(), watched.end(),
+                         unwatched.end() - static_cast<std::ptrdiff_t>(watched.size())));
+}
+
+TEST(CudaBackend, GivesTheSameLogitsForAnyChunking) {
+  const model::Config config = model::synthetic_config("tiny-odd");
+  const auto tokens = some_tokens(80, config.vocab_size);
+  const auto collect = [&](const Backend& backend, std::size_t chunk) {
+    std::vector<float> all;
+    engine::ForwardOptions options;
+    options.chunk = chunk;
+    options.on_logits = [&](std::size_t, std::span<const float> row) {
+      all.insert(all.end(), row.begin(), row.end());
+    };
+    Session(backend, tokens.size()).forward(tokens, options);
+    return all;
+  };
+  const auto want = collect(*reference_of(config), 32);
+  const auto cuda = cuda_of(config);
+  for (const std::size_t chunk : {7U, 64U, 80U}) {
+    expect_within(collect(*cuda, chunk), want, fmt::format("chunk {}", chunk));
+  }
+}
+
+TEST(CudaBackend, RewindsAsIfTheRestHadNeverBeen) {
+  const model::Config config = small_config();
+  const auto cuda = cuda_of(config);
+  const auto tokens = some_tokens(90, config.vocab_size), other = some_tokens(100, config.vocab_size, 9);
+  Session straight(*cuda, 250), wound(*cuda, 250);
+  straight.forward(std::span(tokens).first(80));
+  wound.forward(std::span(tokens).first(80));
+  wound.forward(other);
+  wound.rewind(80);
+  for (std::size_t i = 80; i < 84; ++i) {  // two sessions in turn: each has a graph of its own
+    const auto want_span = straight.forward(std::span(tokens).subspan(i, 1));
+    const std::vector<float> want(want_span.begin(), want_span.end());
+    const auto got = wound.forward(std::span(tokens).subspan(i, 1));
+    EXPECT_TRUE(std::equal(got.begin(), got.end(), want.begin(), want.end())) << i;
+  }
+}
+
+TEST(CudaBackend, RunsToTheEndOfTheContext) {
+  const model::Config config = small_config();  // 300 positions
+  const auto cuda = cuda_of(config);
+  const auto tokens = some_tokens(300, config.vocab_size);
+  Session session(*cuda, 300);
+  session.forward(std::span(tokens).first(298));
+  session.forward(std::span(tokens).subspan(298, 1));
+  session.forward(std::span(tokens).subspan(299, 1));
+  EXPECT_THROW(session.forward(std::span(tokens).first(1)), Error);
+}
+
+TEST(CudaBackend, GoesOnWithTheValuesThatAnObserverLeaves) {
+  const model::Config config = model::synthetic_config("tiny-odd");
+  const auto got = cuda_of(config), want = reference_of(config);
+  for (const std::size_t rows : {1U, 17U}) {
+    const auto tokens = some_tokens(rows, config.vocab_size);
+    for (std::size_t point = 0; point + 1 < engine::tap_point_count; ++point) {  // nothing follows the logits
+      const auto run = [&](const Backend& backend) {
+        TapLog log;
+        log.change = [&](const engine::Tap& tap) {
+          if (tap.point != static_cast<TapPoint>(point) || tap.layer != 0) return;
+          for (std::size_t i = 0; i < tap.values.size(); ++i) {
+            tap.values[i] = static_cast<float>(i % 7) * 0.3F - 0.8F;
+          }
+        };
+        engine::ForwardOptions options;
+        options.taps = &log;
+        Session session(backend, rows + 1);
+        session.forward(tokens, options);
+        session.forward(std::span(tokens).first(1), options);  // what was written went into the cache
+        return log;
+      };
+      expect_equal_taps(
+          run(*got), run(*want),
+          fmt::format("{} replaced, {} rows", engine::name(static_cast<TapPoint>(point)), rows));
+    }
+  }
+}
+
+TEST(CudaBackend, PicksTheReferencesTokensOnTheBundledModel) {
+  const auto checkpoint = model::Checkpoint::open(model::locate(std::string(FS_SOURCE_DIR "/golden/tiny")));
+  ThreadPool pool(2);
+  const model::Weights weights = checkpoint.load(pool);
+  const auto cuda = make_backend(checkpoint.config(), weights, 0);
+  const auto reference = reference::make_backend(checkpoint.config(), weights, 2);
+  const std::vector<TokenId> prompt = {272, 301, 290, 1084, 270};  // "The capital of France is"
+  EXPECT_EQ(greedy(*cuda, prompt, 8), greedy(*reference, prompt, 8));
+  expect_equal_taps(taps_behind(*cuda, prompt, std::span(prompt).first(1)),
+                    taps_behind(*reference, prompt, std::span(prompt).first(1)), "a step");
+  expect_equal_taps(taps_behind(*cuda, {}, prompt), taps_behind(*reference, {}, prompt), "a prompt");
+}
+
+#if defined(FS_EMULATED)
+TEST(CudaBackend, ReadsEachWeightOnceAStep) {
+  const auto checkpoint = model::Checkpoint::open(model::locate(std::string(FS_SOURCE_DIR "/golden/tiny")));
+  ThreadPool pool(2);
+  const model::Weights weights = checkpoint.load(pool);
+  const auto bytes = [](const model::Matrix& m) { return m.rows * m.row_bytes(); };
+  std::size_t needed = bytes(weights.lm_head) + weights.embed_tokens.row_bytes();
+  for (const model::LayerWeights& l : weights.layers) {
+    for (const model::Matrix* m :
+         {&l.q_proj, &l.k_proj, &l.v_proj, &l.o_proj, &l.gate_proj, &l.up_proj, &l.down_proj}) {
+      needed += bytes(*m);
+    }
+  }
+  const auto cuda = make_backend(checkpoint.config(), weights, 0);
+  Session session(*cuda, 8);
+  session.forward(std::vector<TokenId>{272});
+  const std::size_t before = gpu::emulator::streamed_bytes();
+  session.forward(std::vector<TokenId>{301});
+  EXPECT_EQ(gpu::emulator::streamed_bytes() - before, needed);
+}
+#endif
+
+TEST(CudaBackend, RefusesADeviceThatIsNotThere) {
+  const model::Config config = small_config();
+  try {
+    make_backend(config, synthetic_weights(config), 99);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::device);
+  }
+}
+
+}  // namespace
+}  // namespace fs::cuda::FS_GPU_BUILD
