@@ -16,6 +16,7 @@
 #include "cli/options.h"
 #include "cli/record.h"
 #include "cli/terminal.h"
+#include "engine/quality.h"
 #include "engine/recorder.h"
 #include "engine/sampler.h"
 #include "engine/session.h"
@@ -106,7 +107,7 @@ Json as_json(const LogitsOptions& options, const OpenModel& model, std::string_v
                    {"vocab_size", model.checkpoint.config().vocab_size},
                    {"hidden", model.checkpoint.config().hidden},
                    {"top", std::move(top)},
-                   {"logsumexp", log_sum_exp(result.next)},
+                   {"logsumexp", engine::log_sum_exp(result.next)},
                    {"min", *min},
                    {"max", *max}};
   if (options.sampling.any_given()) {

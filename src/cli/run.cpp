@@ -65,7 +65,9 @@ int run(int argc, const char* const* argv, const Hooks& hooks) {
     add_layer_diff(line);
     add_tokenize(line);
     add_detokenize(line);
+    add_eval(line);
     add_inspect(line);
+    add_quantize(line);
     add_synth(line);
     code = parse_and_run(line, argc, argv);
     flush();

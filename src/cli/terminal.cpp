@@ -78,6 +78,8 @@ void prepare_process() {
   struct sigaction action {};
   action.sa_handler = SIG_DFL;
   ::sigaction(SIGPIPE, &action, nullptr);
+  action.sa_handler = SIG_IGN;  // a limit on file sizes fails a write, as a full disk does
+  ::sigaction(SIGXFSZ, &action, nullptr);
   // Opened the wrong way round, so that using a descriptor the user has closed is still the error it was.
   if (::fcntl(STDIN_FILENO, F_GETFD) < 0) ::open("/dev/null", O_WRONLY);
   if (::fcntl(STDOUT_FILENO, F_GETFD) < 0) ::open("/dev/null", O_RDONLY);

@@ -53,4 +53,11 @@ std::optional<Dtype> native_dtype(GgmlType type) {
   }
 }
 
+std::optional<GgmlType> ggml_type(Dtype dtype) {
+  for (const GgmlLayout& candidate : layouts) {
+    if (native_dtype(candidate.type) == dtype) return candidate.type;
+  }
+  return std::nullopt;
+}
+
 }  // namespace fs::model

@@ -42,6 +42,9 @@ std::string ggml_type_name(std::uint32_t type);
 /// has to be dequantised.
 std::optional<Dtype> native_dtype(GgmlType type);
 
+/// The inverse; nothing for a Dtype that GGUF has not.
+std::optional<GgmlType> ggml_type(Dtype dtype);
+
 /// Decodes out.size() consecutive elements at `data`, whole blocks, to fp32: value by value what llama.cpp's
 /// dequantize_row_* and the `gguf` package compute (each fp32 operation rounded once, in their order).
 void dequantize(GgmlType type, const std::byte* data, std::span<float> out);
