@@ -162,7 +162,7 @@ void add_generate(CommandLine& line) {
       "once.\n\n"
       "Examples:\n"
       "  fs generate \"The capital of France is\"\n"
-      "  fs generate --chat --no-think \"What is two plus three?\"\n"
+      "  fs generate --chat --no-think \"What is the capital of Italy?\"\n"
       "  fs generate --temp 0.7 --topp 0.9 --seed 1 -n 64 \"Once upon a time\"\n"
       "  fs generate --stop . -q \"The capital of Italy is\"\n"
       "  echo '{\"prompt\": \"Two and two\", \"n\": 8}' | fs generate --prompts -\n");

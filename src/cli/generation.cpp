@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "cli/interruptible.h"
 #include "cli/stop_texts.h"
+#include "engine/quality.h"
 #include "text/utf8.h"
 
 namespace fs::cli {
@@ -83,14 +84,9 @@ std::optional<double> Generation::tokens_per_second() const {
   return static_cast<double>(ids.size() - 1) / (seconds - first_token_seconds);
 }
 
-double log_sum_exp(std::span<const float> logits) {
-  const double best = *std::max_element(logits.begin(), logits.end());
-  double sum = 0;
-  for (const float logit : logits) sum += std::exp(logit - best);
-  return best + std::log(sum);
+double log_probability(std::span<const float> logits, TokenId id) {
+  return logits[id] - engine::log_sum_exp(logits);
 }
-
-double log_probability(std::span<const float> logits, TokenId id) { return logits[id] - log_sum_exp(logits); }
 
 Generation generate(engine::Session& session, const text::Tokenizer* tokenizer, std::size_t n_ids,
                     const GenerationRequest& request, const std::function<void(std::string_view)>& on_text,

@@ -50,7 +50,5 @@ Generation generate(engine::Session& session, const text::Tokenizer* tokenizer, 
 
 /// log softmax(logits)[id], summed in double.
 double log_probability(std::span<const float> logits, TokenId id);
-/// log Σ exp(logits), summed in double.
-double log_sum_exp(std::span<const float> logits);
 
 }  // namespace fs::cli

@@ -17,6 +17,7 @@
 #include "cli/options.h"
 #include "cli/record.h"
 #include "cli/terminal.h"
+#include "engine/quality.h"
 #include "engine/recorder.h"
 #include "engine/sampler.h"
 #include "engine/session.h"
@@ -107,7 +108,7 @@ Json as_json(const LogitsOptions& options, const OpenModel& model, std::string_v
                    {"vocab_size", model.checkpoint.config().vocab_size},
                    {"hidden", model.checkpoint.config().hidden},
                    {"top", std::move(top)},
-                   {"logsumexp", log_sum_exp(result.next)},
+                   {"logsumexp", engine::log_sum_exp(result.next)},
                    {"min", *min},
                    {"max", *max}};
   if (options.sampling.any_given()) {
@@ -208,7 +209,7 @@ void add_logits(CommandLine& line) {
       "Examples:\n"
       "  fs logits \"The capital of France is\"\n"
       "  fs logits --temp 0.7 --topk 5 \"The capital of France is\"\n"
-      "  fs logits --all-positions --json -f README.md\n"
+      "  fs logits --all-positions --json \"Once upon a time\"\n"
       "  fs logits --model synthetic:tiny-odd --tokens 1,2,3 --out logits.safetensors\n"
       "  fs logits --record taps.safetensors --taps embed,block_out --layers 0-2 \"Two and two\"\n");
   add_prompt(command, options->prompt, "PROMPT");

@@ -11,9 +11,11 @@ const std::vector<std::string> isa_choices = {"auto", "portable", "avx2"};
 const std::vector<std::string> dtype_choices = {"auto", "f32", "f16", "bf16", "q8_0", "int4"};
 
 void add_common(CLI::App& command, CommonOptions& options) {
-  add_text(command, "-m,--model", options.model,
-           "Checkpoint: a directory, a file, a Hugging Face name (ORG/NAME) in the local cache, or "
-           "synthetic:SHAPE[@SEED]. Default: $FS_MODEL, Qwen/Qwen3-0.6B in the cache, the bundled tiny model")
+  add_text(
+      command, "-m,--model", options.model,
+      "Checkpoint: a directory, a .safetensors or .gguf file, a Hugging Face name (ORG/NAME) in the local "
+      "cache, "
+      "or synthetic:SHAPE[@SEED]. Default: $FS_MODEL, Qwen/Qwen3-0.6B in the cache, the bundled tiny model")
       ->type_name("MODEL");
   command.add_flag("-q,--quiet", options.quiet,
                    "Only the answer and errors: no notices, statistics or progress");

@@ -22,6 +22,11 @@ ExitCode parse_and_run(CommandLine& line, int argc, const char* const* argv) {
     const char* const* const plain = std::find(argv, argv + argc, std::string_view("--"));
     const auto first_plain = static_cast<int>(plain - argv);
     for (int i = argc - 1; i > 0; --i) arguments.push_back(keep_verbatim(argv[i], i > first_plain));
+    // `fs help` and `fs help COMMAND`, as of git and apt.
+    if (!arguments.empty() && arguments.back() == "help") {
+      arguments.pop_back();
+      arguments.insert(arguments.begin(), "--help");
+    }
     line.app.parse(std::move(arguments));
   } catch (const CLI::CallForHelp&) {
     const auto chosen = line.app.get_subcommands();
@@ -69,7 +74,9 @@ int run(int argc, const char* const* argv, const Hooks& hooks) {
     add_layer_diff(line);
     add_tokenize(line);
     add_detokenize(line);
+    add_eval(line);
     add_inspect(line);
+    add_quantize(line);
     add_synth(line);
     code = parse_and_run(line, argc, argv);
     flush();

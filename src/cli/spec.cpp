@@ -1,5 +1,8 @@
 #include "cli/spec.h"
 
+#include <fmt/ranges.h>
+
+#include <algorithm>
 #include <span>
 #include <string>
 
@@ -19,7 +22,13 @@ ComputeSpec parse_spec(std::string_view text, std::string_view flag, const Compu
   };
   const std::string_view first = items.front();
   const std::size_t colon = first.find(':');
-  choose(spec.compute.backend, "backend", first.substr(0, colon), backend_choices);
+  if (const auto& known = backend_choices;
+      std::find(known.begin(), known.end(), first.substr(0, colon)) == known.end()) {
+    fail(ExitCode::usage,
+         "{} {}: backend \"{}\" is unknown; expected one of {}, or a recorded run: golden, dump:FILE", flag,
+         text, first.substr(0, colon), fmt::join(known, ", "));
+  }
+  spec.compute.backend = first.substr(0, colon);
   if (colon != std::string_view::npos) {
     choose(spec.compute.dtype, "dtype", first.substr(colon + 1), dtype_choices);
   }

@@ -10,8 +10,8 @@
 namespace fs::cli {
 
 /// To be called first: signals and descriptors 0 to 2 as a command-line program wants them. A broken pipe
-/// ends the process quietly, whatever the parent set; SIGTERM and SIGHUP leave no temporary files; a closed
-/// descriptor is never reused for a file that is opened later.
+/// ends the process quietly, whatever the parent set; a file size limit does not end it; SIGTERM and SIGHUP
+/// leave no temporary files; a closed descriptor is never reused for a file that is opened later.
 void prepare_process();
 
 bool stdin_is_terminal();

@@ -58,7 +58,7 @@ Weights generate(const Location& location, const Config& config, ThreadPool& poo
     const auto values = std::make_shared_for_overwrite<std::uint16_t[]>(count);
     const std::span all(values.get(), count);
     for (std::size_t first = 0; first < count; first += chunk) {
-      if (progress) progress("generate", done, total);
+      if (progress) progress("synthesize", done, total);
       const auto part = all.subspan(first, std::min(chunk, count - first));
       pool.for_ranges(part.size(), [&](std::size_t begin, std::size_t end) {
         synthesize(location.seed, tensor.name, tensor.shape.back(), first + begin,
@@ -69,7 +69,7 @@ Weights generate(const Location& location, const Config& config, ThreadPool& poo
     tensors.push_back({tensor.name, Dtype::bf16, tensor.shape, std::as_bytes(all), location.spec});
     storage.push_back(values);
   }
-  if (progress) progress("generate", done, total);
+  if (progress) progress("synthesize", done, total);
   return assemble(config, tensors, location.spec, std::move(storage));
 }
 
@@ -80,6 +80,14 @@ Checkpoint Checkpoint::open(const Location& location) {
   checkpoint.location_ = location;
   if (!location.synthetic.empty()) {
     checkpoint.config_ = synthetic_config(location.synthetic);
+    return checkpoint;
+  }
+  if (location.path.extension() == ".gguf") {
+    checkpoint.gguf_ = GgufModel::open(location.path);
+    checkpoint.config_ = checkpoint.gguf_->config();
+    if (const auto& vocabulary = checkpoint.gguf_->vocabulary()) {
+      checkpoint.generation_.eos_ids = end_tokens(*vocabulary);
+    }
     return checkpoint;
   }
   const files::path directory = directory_of(location);
@@ -101,6 +109,13 @@ std::vector<TensorInfo> Checkpoint::tensors() const {
     }
     return table;
   }
+  if (gguf_) {
+    for (const GgufTensor& tensor : gguf_->file().tensors) {
+      table.push_back({std::string(tensor.name), std::string(layout(tensor.type).name), tensor.shape,
+                       tensor.bytes.size(), location_.path});
+    }
+    return table;
+  }
   const TensorFiles files = open_safetensors(location_.path);
   check_tensors(config_, files.tensors, files.source);
   for (const Tensor& tensor : files.tensors) {
@@ -111,13 +126,14 @@ std::vector<TensorInfo> Checkpoint::tensors() const {
 }
 
 std::optional<bool> Checkpoint::redundant_head_equals_embedding() const {
-  if (!location_.synthetic.empty()) return std::nullopt;
+  if (!location_.synthetic.empty() || gguf_) return std::nullopt;
   const TensorFiles files = open_safetensors(location_.path);
   return model::redundant_head_equals_embedding(config_, files.tensors);
 }
 
 Weights Checkpoint::load(ThreadPool& pool, const Progress& progress) const {
   if (!location_.synthetic.empty()) return generate(location_, config_, pool, progress);
+  if (gguf_) return GgufModel::load(gguf_, pool, progress);
   TensorFiles files = open_safetensors(location_.path);
   return assemble(config_, files.tensors, files.source, {files.files.begin(), files.files.end()});
 }
