@@ -271,6 +271,13 @@ TEST(LayerDiff, ComparesWeightFormats) {
   }
 }
 
+TEST(LayerDiff, EqualValuesAreWithinNoTolerance) {
+  EXPECT_EQ(layer_diff(
+                {"--a", "cpu", "--b", "cpu", "--atol", "0", "--rtol", "0", "--model", odd, "--tokens", "1,2"})
+                .code,
+            0);
+}
+
 TEST(LayerDiff, RefusesWhatDoesNotGoTogether) {
   const auto refuse = [](std::vector<std::string> args, const char* needle) {
     args.insert(args.end(), {"--model", odd, "--tokens", "1,2"});

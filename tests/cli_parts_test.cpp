@@ -192,7 +192,7 @@ TEST(Run, UnexpectedExceptionsAreOneLineAndExitWith1) {
     return testing::internal::GetCapturedStderr();
   };
   EXPECT_EQ(run_with({[](model::Weights&) { throw std::bad_alloc(); }}),
-            "fs: error: out of memory: lower --ctx or use a smaller model\n");
+            "fs: error: out of memory: use a smaller model, context (--ctx) or prompt\n");
   EXPECT_EQ(run_with({[](model::Weights&) { throw std::logic_error("odd"); }}), "fs: error: odd\n");
 }
 

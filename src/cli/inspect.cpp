@@ -237,14 +237,14 @@ void print_tokenizer(const Report& report) {
     return;
   }
   const TokenizerFacts& facts = *report.tokenizer;
-  print(fmt::format("\ntokenizer {}\n  {:<24} {}\n  {:<24} {}\n  {:<24} {}\n", facts.file, "ids", facts.ids,
-                    "special", facts.special, "embedding rows unused",
+  print(fmt::format("\ntokenizer {}\n  {:<24} {}\n  {:<24} {}\n  {:<24} {}\n", one_line(facts.file), "ids",
+                    facts.ids, "special", facts.special, "embedding rows unused",
                     report.config->vocab_size - facts.ids));
 }
 
 void print_report(const Report& report) {
   if (report.config) {
-    print(fmt::format("model {}\n", report.model));
+    print(fmt::format("model {}\n", one_line(report.model)));
     const Json config = config_json(*report.config);
     for (const auto& [key, value] : config.items()) {
       print(fmt::format("  {:<24} {}\n", key, value.dump()));

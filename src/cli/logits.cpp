@@ -6,6 +6,7 @@
 #include <memory>
 #include <numeric>
 
+#include "base/atomic_file.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/generation.h"
@@ -172,6 +173,8 @@ ExitCode logits(const LogitsOptions& options, const Hooks& hooks) {
   model.check_prompt(ids, 0);
   const engine::Sampler sampler(options.sampling.sampler, model.n_ids());
   engine::Recorder recorder(chosen_taps(options.record.taps, model.checkpoint.config().n_layers));
+
+  if (options.record.file) AtomicFile::check(*options.record.file);
 
   const InterruptScope interrupt;
   ProgressBar progress(options.common.quiet);

@@ -17,9 +17,10 @@ namespace files = std::filesystem;
 
 constexpr std::size_t most_config_bytes = std::size_t{1} << 20;
 
-bool is_file(const files::path& path) {
+/// Whether the directory has such an entry, usable or not: a link to nothing is not the same as no file.
+bool is_present(const files::path& path) {
   std::error_code ignored;
-  return files::is_regular_file(path, ignored);
+  return files::symlink_status(path, ignored).type() != files::file_type::not_found;
 }
 
 /// The directory of config.json and its companions.
@@ -33,7 +34,7 @@ files::path directory_of(const Location& location) {
 GenerationConfig read_generation(const files::path& directory, const std::string& config_json,
                                  std::size_t vocab_size) {
   const files::path config = directory / "config.json", generation = directory / "generation_config.json";
-  if (is_file(generation)) {
+  if (is_present(generation)) {
     const std::string json = read_file(generation, most_config_bytes);
     if (auto found = parse_generation_config(json, generation.string(), vocab_size)) return *found;
   }
@@ -94,7 +95,7 @@ Checkpoint Checkpoint::open(const Location& location) {
   const std::string json = read_file(config, most_config_bytes);
   checkpoint.config_ = parse_config(json, config.string());
   checkpoint.generation_ = read_generation(directory, json, checkpoint.config_.vocab_size);
-  if (is_file(directory / "tokenizer.json")) checkpoint.tokenizer_file_ = directory / "tokenizer.json";
+  if (is_present(directory / "tokenizer.json")) checkpoint.tokenizer_file_ = directory / "tokenizer.json";
   return checkpoint;
 }
 

@@ -186,7 +186,13 @@ SearchPaths SearchPaths::from_environment() {
 
 Location locate(const std::optional<std::string>& spec, const SearchPaths& paths) {
   if (spec) return locate_named(*spec, paths);
-  if (!paths.fs_model.empty()) return locate_named(paths.fs_model, paths);
+  if (!paths.fs_model.empty()) {
+    try {
+      return locate_named(paths.fs_model, paths);
+    } catch (const Error& error) {
+      fail(error.code(), "FS_MODEL: {}", error.what());
+    }
+  }
   Location location{
       .spec = std::string(default_repository), .path = {}, .synthetic = {}, .seed = 0, .notice = {}};
   if (const auto snapshot = find_cached(default_repository, paths.hub_cache)) {
