@@ -270,7 +270,7 @@ TEST(Inspect, ADamagedCheckpointExitsWith3AndSaysWhat) {
 }
 
 TEST(Inspect, VerifyComparesWithThePins) {
-  expect_error(fs({"inspect", "--verify", odd}), 2, "only Qwen/Qwen3-0.6B is pinned");
+  expect_error(fs({"inspect", "--verify", odd}), 2, "only the published Qwen/Qwen3-0.6B is pinned");
   const TemporaryDirectory directory;
   ASSERT_EQ(fs({"synth", "tiny-odd", directory.path().string(), "-q"}).code, 0);
   // The same shape as the pinned model in config.json, everything else is wrong.
