@@ -100,6 +100,8 @@ void print_statistics(const GenerateOptions& options, const GenerationRequest& r
   if (!result.ids.empty()) line += fmt::format(" · first token {:.3f} s", result.first_token_seconds);
   if (const auto speed = result.tokens_per_second()) line += fmt::format(" · {:.2f} tok/s", *speed);
   if (options.compute.dtype != "auto") line += fmt::format(" · weights {}", options.compute.dtype);
+  if (options.compute.kv != "f32") line += fmt::format(" · KV {}", options.compute.kv);
+  if (options.compute.act != "f32") line += fmt::format(" · activations {}", options.compute.act);
   line += fmt::format(" · stop: {}", name(result.reason));
   if (result.reason == StopReason::stop) line += fmt::format(" \"{}\"", result.stop_text);
   notice(line);

@@ -55,7 +55,22 @@ void OpenModel::check_prompt(const std::vector<TokenId>& ids, std::size_t room) 
   }
 }
 
+namespace {
+
+engine::BackendOptions backend_options(const ComputeOptions& compute) {
+  engine::BackendOptions options;
+  options.name = compute.backend;
+  options.threads = compute.threads;
+  options.isa = compute.isa;
+  options.kv = compute.kv;
+  options.act = compute.act;
+  return options;
+}
+
+}  // namespace
+
 OpenModel open_model(const CommonOptions& common, const ComputeOptions& compute) {
+  engine::check_options(backend_options(compute));
   OpenModel model{model::Checkpoint::open(locate_model(common)), std::nullopt, 0, common.quiet};
   const model::Config& config = model.checkpoint.config();
   model.context = compute.context.value_or(config.max_positions);
@@ -107,11 +122,11 @@ model::Weights convert_weights(const OpenModel& model, const ComputeOptions& com
 
 std::unique_ptr<engine::Backend> make_backend(const OpenModel& model, const ComputeOptions& compute,
                                               model::Weights weights, const Hooks& hooks) {
-  const auto say = [&](const std::string& text) {
+  engine::BackendOptions options = backend_options(compute);
+  options.notice = [&](const std::string& text) {
     if (!model.quiet) notice(text);
   };
-  auto backend = engine::make_backend({compute.backend, compute.threads, compute.isa, say},
-                                      model.checkpoint.config(), weights);
+  auto backend = engine::make_backend(options, model.checkpoint.config(), weights);
   return hooks.after_make ? hooks.after_make(std::move(backend), weights) : std::move(backend);
 }
 

@@ -41,14 +41,18 @@ ComputeSpec parse_spec(std::string_view text, std::string_view flag, const Compu
       choose(spec.compute.dtype, key, value, dtype_choices);
     } else if (key == "isa") {
       choose(spec.compute.isa, key, value, isa_choices);
+    } else if (key == "kv") {
+      choose(spec.compute.kv, key, value, kv_choices);
+    } else if (key == "act") {
+      choose(spec.compute.act, key, value, act_choices);
     } else if (key == "threads") {
       spec.compute.threads =
           parse_number<std::size_t>(value, fmt::format("{} {}: threads", flag, text), 1, most_threads);
     } else if (key == "model") {
       spec.common.model = value;
     } else {
-      fail(ExitCode::usage, "{} {}: unknown key \"{}\"; there are dtype, isa, threads, model", flag, text,
-           key);
+      fail(ExitCode::usage, "{} {}: unknown key \"{}\"; there are dtype, isa, kv, act, threads, model", flag,
+           text, key);
     }
   }
   return spec;

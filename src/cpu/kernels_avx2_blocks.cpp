@@ -5,12 +5,6 @@
 namespace fs::cpu {
 namespace {
 
-float scale_of(const std::byte* block) {
-  std::uint16_t half;
-  __builtin_memcpy(&half, block, sizeof half);
-  return _cvtsh_ss(half);
-}
-
 // The block formats (model/dtype.h says how they are stored). A block is summed without its scale, which then
 // multiplies the sum: exact products of small integers and fp32 activations, an fp32 rounding each, as with
 // stored floats. Activations are prepared once for all rows: blocks of `floats`, zeros behind the last
@@ -135,7 +129,9 @@ void panel(const std::byte* w, size_t row_bytes, size_t rows, size_t first_col, 
 
 }  // namespace
 
-constexpr WeightKernels avx2_q8_0{prepared_floats<Q8_0>, prepare<Q8_0>, dots<Blocks<Q8_0>>, panel<Q8_0>};
-constexpr WeightKernels avx2_int4{prepared_floats<Int4>, prepare<Int4>, dots<Blocks<Int4>>, panel<Int4>};
+constexpr WeightKernels avx2_q8_0{
+    {prepared_floats<Q8_0>, prepare<Q8_0>, dots<Blocks<Q8_0>>}, panel<Q8_0>, &avx2_int8_q8_0};
+constexpr WeightKernels avx2_int4{
+    {prepared_floats<Int4>, prepare<Int4>, dots<Blocks<Int4>>}, panel<Int4>, &avx2_int8_int4};
 
 }  // namespace fs::cpu

@@ -35,6 +35,8 @@ complete -c fs -n "__fs_in generate logits layer-diff eval" -l tokens -x -d "Tok
 complete -c fs -n "__fs_in generate logits eval" -l backend -x -a "auto cuda cpu reference cuda-emulated" -d "What computes"
 complete -c fs -n "__fs_in generate logits eval" -l isa -x -a "auto portable avx2" -d "Instruction set of the cpu backend"
 complete -c fs -n "__fs_in generate logits eval" -l dtype -x -a "auto f32 f16 bf16 q8_0 int4" -d "Weight format in memory"
+complete -c fs -n "__fs_in generate logits eval" -l kv -x -a "f32 f16 bf16" -d "Format of keys and values in the cache"
+complete -c fs -n "__fs_in generate logits eval" -l act -x -a "f32 bf16 int8" -d "What activations are rounded to in products"
 complete -c fs -n "__fs_in generate logits layer-diff eval quantize" -s t -l threads -x -d "Processor threads"
 complete -c fs -n "__fs_in generate logits layer-diff eval" -s c -l ctx -l ctx-size -x -d "Tokens of context at most"
 complete -c fs -n "__fs_in generate logits" -l temp -l temperature -x -d "Temperature; 0 is greedy"
