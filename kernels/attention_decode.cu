@@ -86,8 +86,8 @@ attention_decode_kernel(int n_q_heads, int n_kv_heads, int head_dim, int pitch, 
     for (int j = 0; j < vectors; ++j) {
       const int i = 4 * (lane + lanes_per_key * j);
       const bool inside = there && i < pitch;
-      kv[j] = inside ? load4(k + i) : F32x4{0, 0, 0, 0};
-      vv[j] = inside ? load4(v + i) : F32x4{0, 0, 0, 0};
+      kv[j] = inside ? load_once4(k + i) : F32x4{0, 0, 0, 0};
+      vv[j] = inside ? load_once4(v + i) : F32x4{0, 0, 0, 0};
     }
     FS_UNROLL
     for (int h = 0; h < heads; ++h) {

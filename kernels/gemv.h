@@ -2,15 +2,18 @@
 #include "gpu.h"
 #include "weight_formats.h"
 
-/// The core of every matrix · vector product: one warp a row, the activations staged in shared memory, the
-/// row's first chunks on their way before the activations are there.
+/// The core of every matrix · vector product: a warp takes a few rows, the activations are staged in shared
+/// memory, and the rows' first chunks are on their way before the activations are there. Weights become fp32
+/// in registers, exactly, and every product is fp32: at batch 1 the memory bus is the limit, not the
+/// arithmetic.
 namespace fs::gpu {
 inline namespace FS_GPU_BUILD {
 
 inline constexpr int gemv_threads = 256;
 inline constexpr int gemv_warps = gemv_threads / 32;
-inline constexpr unsigned gemv_blocks(int rows) {
-  return static_cast<unsigned>((rows + gemv_warps - 1) / gemv_warps);
+/// Blocks whose warps take `at_once` rows each.
+inline constexpr unsigned gemv_blocks(int rows, int at_once = 1) {
+  return static_cast<unsigned>((rows + gemv_warps * at_once - 1) / (gemv_warps * at_once));
 }
 /// Shared memory for the staged activations of a row of `chunks`.
 template <class Weights>
@@ -55,58 +58,122 @@ FS_DEVICE void stage(const float* x, const float* norm, float eps, int cols, int
   }
 }
 
-/// One row of a matrix on its way through a warp. `ahead`: chunks a lane holds in registers.
-template <class Weights, int ahead>
-class Row {
+/// A matrix as a kernel was given it.
+struct MatrixPlanes {
+  const unsigned char* data;  // [rows, chunks, 16]
+  const F16* scales;          // [rows, scales_of_row]
+  int rows, chunks;
+};
+
+/// Rows that a warp takes at once, and chunks of each that a lane holds, for rows of about `cols`: all of a
+/// row is on its way, and a lane waits for as many bytes whatever the format.
+template <class Weights>
+inline constexpr int rows_at_once = Weights::per_chunk > 8 ? Weights::per_chunk / 8 : 1;
+template <class Weights>
+inline constexpr int chunks_ahead(int cols) {
+  return cols / 32 / (Weights::per_chunk > 8 ? Weights::per_chunk : 8);
+}
+
+/// Rows on their way through a warp, which reads the activations once for all of them: the same `rows_each`
+/// of each of `matrices`, which have one shape. `ahead`: chunks of each row that a lane holds in registers.
+template <class Weights, int matrices, int rows_each, int ahead>
+class Rows {
  public:
-  /// Starts loading.  A row that is not there reads as nothing.
-  FS_DEVICE Row(const unsigned char* matrix, int row, int rows, int chunks)
-      : data_(matrix + static_cast<std::size_t>(row) * static_cast<std::size_t>(chunks) * 16),
-        end_(row < rows ? chunks : 0),
-        chunks_(chunks) {
-    fetch(lane_index());
+  static constexpr int count = matrices * rows_each;
+
+  /// Starts loading; row i is row first + i / matrices of matrix i % matrices. Beyond the last row the last
+  /// one stands in; where none is there nothing is loaded.
+  FS_DEVICE Rows(const MatrixPlanes (&of)[matrices], int first)
+      : chunks_(first < of[0].rows ? of[0].chunks : 0) {
+    FS_UNROLL
+    for (int i = 0; i < count; ++i) {
+      const MatrixPlanes& matrix = of[i % matrices];
+      const auto row = static_cast<std::size_t>(min(first + i / matrices, matrix.rows - 1));
+      data_[i] = matrix.data + row * static_cast<std::size_t>(matrix.chunks) * 16;
+      if constexpr (scaled)
+        scales_[i] = matrix.scales + row * static_cast<std::size_t>(scales_of_row<Weights>(matrix.chunks));
+    }
+    fetch(0);
   }
 
-  /// Row · activations: the same in every lane.
-  FS_DEVICE float dot(const float* staged) {
-    float sum = 0;
-    for (int first = lane_index(); first < end_;) {
+  /// sums[i] = row i · activations, the same in every lane.
+  FS_DEVICE void dot(const float* staged, float (&sums)[count]) {
+    FS_UNROLL
+    for (int i = 0; i < count; ++i) sums[i] = 0;
+    for (int first = 0; first < chunks_; first += 32 * ahead) {
       FS_UNROLL
-      for (int i = 0; i < ahead; ++i) {
-        if (first + 32 * i < end_) sum += chunk_dot(held_[i], staged, first + 32 * i);
+      for (int a = 0; a < ahead; ++a) {
+        float products[count], scales[count];
+        FS_UNROLL
+        for (int i = 0; i < count; ++i) {
+          products[i] = 0;
+          scales[i] = scale(i, a);
+        }
+        const int chunk = first + 32 * a + lane_index();
+        if (chunk >= chunks_) continue;
+        FS_UNROLL
+        for (int part = 0; part < Weights::per_chunk / 4; ++part) {
+          const F32x4 x = load4(staged + (part * chunks_ + chunk) * 4);
+          FS_UNROLL
+          for (int i = 0; i < count; ++i) {
+            float w[4];
+            Weights::decode(held_[i][a], part, w);
+            products[i] = fma(w[0], x.x, products[i]);
+            products[i] = fma(w[1], x.y, products[i]);
+            products[i] = fma(w[2], x.z, products[i]);
+            products[i] = fma(w[3], x.w, products[i]);
+          }
+        }
+        FS_UNROLL
+        for (int i = 0; i < count; ++i)
+          sums[i] = scaled ? fma(scales[i], products[i], sums[i]) : sums[i] + products[i];
       }
-      first += 32 * ahead;
-      fetch(first);
+      fetch(first + 32 * ahead);
     }
-    return lanes_sum(sum);
+    FS_UNROLL
+    for (int i = 0; i < count; ++i) sums[i] = lanes_sum(sums[i]);
   }
 
  private:
+  static constexpr bool scaled = Weights::chunks_per_scale > 0;
+  static constexpr int per_scale = scaled ? Weights::chunks_per_scale : 1;
+  static constexpr int scales_ahead = 32 * ahead / per_scale, scales_held = (scales_ahead + 31) / 32;
+
+  /// Chunks first, … of every row, 32 a load. A factor is loaded by one lane, and goes to the others that
+  /// need it by shuffles.
   FS_DEVICE void fetch(int first) {
     FS_UNROLL
-    for (int i = 0; i < ahead; ++i) {
-      const int chunk = first + 32 * i;
-      if (chunk < end_) held_[i] = load_streaming(data_ + static_cast<std::size_t>(chunk) * 16);
+    for (int i = 0; i < count; ++i) {
+      FS_UNROLL
+      for (int a = 0; a < ahead; ++a) {
+        const int chunk = first + 32 * a + lane_index();
+        if (chunk < chunks_) held_[i][a] = load_streaming(data_[i] + static_cast<std::size_t>(chunk) * 16);
+      }
+      if constexpr (scaled) {
+        FS_UNROLL
+        for (int s = 0; s < scales_held; ++s) {
+          const int ahead_of = 32 * s + lane_index(), at = first / per_scale + ahead_of;
+          held_scales_[i][s] = ahead_of < scales_ahead && at < scales_of_row<Weights>(chunks_)
+                                   ? load_streaming(scales_[i] + at)
+                                   : F16{0};
+        }
+      }
     }
   }
-  FS_DEVICE float chunk_dot(const U32x4& chunk, const float* staged, int index) const {
-    float w[Weights::per_chunk];
-    Weights::decode(chunk, w);
-    float sum = 0;
-    FS_UNROLL
-    for (int part = 0; part < Weights::per_chunk / 4; ++part) {
-      const F32x4 x = load4(staged + (part * chunks_ + index) * 4);
-      sum = fma(w[4 * part], x.x, sum);
-      sum = fma(w[4 * part + 1], x.y, sum);
-      sum = fma(w[4 * part + 2], x.z, sum);
-      sum = fma(w[4 * part + 3], x.w, sum);
+  /// Of chunk `a` that this lane holds of row i.  By the whole warp.
+  FS_DEVICE float scale(int i, int a) const {
+    if constexpr (scaled) {
+      return shuffle(to_float(held_scales_[i][a / per_scale]), (32 * a + lane_index()) / per_scale % 32);
+    } else {
+      return 1.0F;
     }
-    return sum;
   }
 
-  const unsigned char* data_;
-  int end_, chunks_;
-  U32x4 held_[ahead];
+  int chunks_;
+  const unsigned char* data_[count];
+  const F16* scales_[scaled ? count : 1];
+  U32x4 held_[count][ahead];
+  F16 held_scales_[scaled ? count : 1][scales_held];
 };
 
 }  // namespace FS_GPU_BUILD

@@ -10,29 +10,34 @@ FS_DEVICE bool better(float a, int a_id, float b, int b_id) { return a > b || (a
 /// The final norm, the head and the first step of the argmax. The rows of a block go round its warps.
 template <class Weights>
 FS_KERNEL(gemv_threads)
-head_kernel(const unsigned char* lm_head, int rows, int cols, int chunks, const float* x, const float* norm,
-            float eps, float* logits, float* best_logit, int* best_id) {
+head_kernel(const unsigned char* lm_head, const F16* scales, int rows, int cols, int chunks, const float* x,
+            const float* norm, float eps, float* logits, float* best_logit, int* best_id) {
   FS_DYNAMIC_SHARED(float, staged);
   FS_SHARED(float, warp_logit, [gemv_warps]);
   FS_SHARED(int, warp_id, [gemv_warps]);
-  const int first = block_x() * head_rows_per_block;
-  Row<Weights, 4> weights(lm_head, first + warp_index(), rows, chunks);
+  constexpr int at_once = rows_at_once<Weights>;
+  using WarpRows = Rows<Weights, 1, at_once, chunks_ahead<Weights>(1024)>;
+  const MatrixPlanes matrix = {lm_head, scales, min(rows, (block_x() + 1) * head_rows_per_block), chunks};
+  int row = block_x() * head_rows_per_block + warp_index() * at_once;
+  WarpRows weights({matrix}, row);
   wait_for_previous_kernel();
   stage<Weights>(x, norm, eps, cols, chunks, staged);
   sync_threads();
   float best = -infinity();
   int id = rows;
-  for (int r = warp_index(); r < head_rows_per_block; r += gemv_warps) {
-    const int row = first + r;
-    if (row >= rows) break;
-    Row<Weights, 4> now = weights;
-    weights =
-        Row<Weights, 4>(lm_head, row + gemv_warps, r + gemv_warps < head_rows_per_block ? rows : 0, chunks);
-    const float logit = now.dot(staged);
-    if (lane_index() == 0) logits[row] = logit;
-    if (better(logit, row, best, id)) {
-      best = logit;
-      id = row;
+  for (; row < matrix.rows; row += gemv_warps * at_once) {
+    WarpRows now = weights;
+    weights = WarpRows({matrix}, row + gemv_warps * at_once);
+    float found[at_once];
+    now.dot(staged, found);
+    FS_UNROLL
+    for (int i = 0; i < at_once; ++i) {
+      if (row + i >= matrix.rows) continue;
+      if (lane_index() == 0) logits[row + i] = found[i];
+      if (better(found[i], row + i, best, id)) {
+        best = found[i];
+        id = row + i;
+      }
     }
   }
   if (lane_index() == 0) {
@@ -101,8 +106,8 @@ void head(Stream& stream, const DeviceMatrix& lm_head, const float* x, const flo
     launch(stream,
            {"head", static_cast<unsigned>(head_blocks(lm_head.rows)), 1, gemv_threads,
             staged_bytes<Weights>(lm_head.chunks)},
-           head_kernel<Weights>, lm_head.data, lm_head.rows, lm_head.cols, lm_head.chunks, x, norm, eps,
-           logits, best_logit, best_id);
+           head_kernel<Weights>, lm_head.data, lm_head.scales, lm_head.rows, lm_head.cols, lm_head.chunks, x,
+           norm, eps, logits, best_logit, best_id);
   });
 }
 

@@ -2,6 +2,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "element_types.h"
 #include "runtime.h"
 
 /// The launchers of every kernel, one operation each. All pointers are device memory; activations are fp32,
@@ -10,17 +11,34 @@ namespace fs::gpu {
 inline namespace FS_GPU_BUILD {
 
 /// How the elements of a weight matrix are stored on the device.
-enum class WeightFormat { bf16, f16, f32 };
+enum class WeightFormat { bf16, f16, f32, q8_0, int4 };
 inline constexpr std::size_t weights_per_chunk(WeightFormat format) {
-  return format == WeightFormat::f32 ? 4 : 8;
+  switch (format) {
+    case WeightFormat::bf16:
+    case WeightFormat::f16:
+      break;
+    case WeightFormat::f32:
+      return 4;
+    case WeightFormat::q8_0:
+      return 16;
+    case WeightFormat::int4:
+      return 32;
+  }
+  return 8;
+}
+/// Neighbouring chunks that share an fp16 factor; 0: there are no factors.
+inline constexpr std::size_t chunks_per_scale(WeightFormat format) {
+  return format == WeightFormat::q8_0 ? 2 : format == WeightFormat::int4 ? 4 : 0;
 }
 
-/// A weight matrix on the device (y = W·x): each row is padded with zeros to whole chunks of 16 bytes.
+/// A weight matrix on the device (y = W·x): each row is padded with zeros to whole chunks of 16 bytes. The
+/// factors of the block formats lie in a plane of their own, so that chunks are aligned.
 struct DeviceMatrix {
   WeightFormat format = WeightFormat::bf16;
   int rows = 0, cols = 0;
   int chunks = 0;                       ///< of 16 bytes a row
   const unsigned char* data = nullptr;  ///< [rows, chunks, 16]
+  const F16* scales = nullptr;          ///< [rows, chunks / chunks_per_scale, rounded up]
 };
 
 /// The widths of attention.

@@ -12,8 +12,8 @@ constexpr int stride = tile + 4;  // of a row of the tiles: whole vectors, and f
 /// memory.
 template <class Weights>
 FS_KERNEL(linear_threads)
-linear_kernel(const unsigned char* w, int w_rows, int cols, int chunks, const float* x, int rows, bool add,
-              float* out) {
+linear_kernel(const unsigned char* w, const F16* scales, int w_rows, int cols, int chunks, const float* x,
+              int rows, bool add, float* out) {
   FS_SHARED(F32x4, x_vectors, [depth * stride / 4]);  // vectors: aligned
   FS_SHARED(F32x4, w_vectors, [depth * stride / 4]);
   float* const x_tile = &x_vectors[0].x;  // [depth, stride]
@@ -37,7 +37,15 @@ linear_kernel(const unsigned char* w, int w_rows, int cols, int chunks, const fl
       float values[Weights::per_chunk] = {};
       if (row < w_rows && chunk < chunks) {
         const std::size_t at = static_cast<std::size_t>(row) * static_cast<std::size_t>(chunks);
-        Weights::decode(load_streaming(w + (at + static_cast<std::size_t>(chunk)) * 16), values);
+        const U32x4 held = load_streaming(w + (at + static_cast<std::size_t>(chunk)) * 16);
+        const float scale = scale_at<Weights>(scales, row, chunk, chunks);
+        FS_UNROLL
+        for (int part = 0; part < Weights::per_chunk / 4; ++part) {
+          float four[4];
+          Weights::decode(held, part, four);
+          FS_UNROLL
+          for (int j = 0; j < 4; ++j) values[4 * part + j] = four[j] * scale;
+        }
       }
       FS_UNROLL
       for (int j = 0; j < Weights::per_chunk; ++j) {
@@ -77,7 +85,7 @@ void linear(Stream& stream, const DeviceMatrix& w, const float* x, int rows, boo
     launch(stream,
            {"linear", static_cast<unsigned>((w.rows + tile - 1) / tile),
             static_cast<unsigned>((rows + tile - 1) / tile), linear_threads},
-           linear_kernel<Weights>, w.data, w.rows, w.cols, w.chunks, x, rows, add, out);
+           linear_kernel<Weights>, w.data, w.scales, w.rows, w.cols, w.chunks, x, rows, add, out);
   });
 }
 

@@ -4,19 +4,25 @@ namespace fs::gpu {
 inline namespace FS_GPU_BUILD {
 namespace {
 
-/// A warp a row of the concatenated q, k and v projections. 1024 columns are 4 chunks a lane, all ahead.
+/// The concatenated q, k and v projections.
 template <class Weights>
 FS_KERNEL(gemv_threads)
-norm_qkv_kernel(const unsigned char* qkv, int rows, int cols, int chunks, const float* x, const float* norm,
-                float eps, float* out) {
+norm_qkv_kernel(const unsigned char* qkv, const F16* scales, int rows, int cols, int chunks, const float* x,
+                const float* norm, float eps, float* out) {
   FS_DYNAMIC_SHARED(float, staged);
-  const int row = block_x() * gemv_warps + warp_index();
-  Row<Weights, 4> weights(qkv, row, rows, chunks);
+  constexpr int at_once = rows_at_once<Weights>;
+  const int row = (block_x() * gemv_warps + warp_index()) * at_once;
+  Rows<Weights, 1, at_once, chunks_ahead<Weights>(1024)> weights({{qkv, scales, rows, chunks}}, row);
   wait_for_previous_kernel();
   stage<Weights>(x, norm, eps, cols, chunks, staged);
   sync_threads();
-  const float sum = weights.dot(staged);
-  if (lane_index() == 0 && row < rows) out[row] = sum;
+  float sums[at_once];
+  weights.dot(staged, sums);
+  if (lane_index() != 0) return;
+  FS_UNROLL
+  for (int i = 0; i < at_once; ++i) {
+    if (row + i < rows) out[row + i] = sums[i];
+  }
 }
 
 }  // namespace
@@ -25,8 +31,10 @@ void norm_qkv(Stream& stream, const DeviceMatrix& qkv, const float* x, const flo
               float* out) {
   with_format(qkv.format, [&](auto weights) {
     using Weights = decltype(weights);
-    launch(stream, {"norm_qkv", gemv_blocks(qkv.rows), 1, gemv_threads, staged_bytes<Weights>(qkv.chunks)},
-           norm_qkv_kernel<Weights>, qkv.data, qkv.rows, qkv.cols, qkv.chunks, x, norm, eps, out);
+    launch(stream,
+           {"norm_qkv", gemv_blocks(qkv.rows, rows_at_once<Weights>), 1, gemv_threads,
+            staged_bytes<Weights>(qkv.chunks)},
+           norm_qkv_kernel<Weights>, qkv.data, qkv.scales, qkv.rows, qkv.cols, qkv.chunks, x, norm, eps, out);
   });
 }
 

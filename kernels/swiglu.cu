@@ -6,21 +6,27 @@ namespace {
 
 FS_DEVICE float silu(float x) { return x / (1.0F + exp(-x)); }
 
-/// A warp a pair of rows: the same one of gate_proj and up_proj.
+/// A warp takes the same rows of gate_proj and up_proj.
 template <class Weights>
 FS_KERNEL(gemv_threads)
-swiglu_kernel(const unsigned char* gate, const unsigned char* up, int rows, int cols, int chunks,
-              const float* x, const float* norm, float eps, float* act) {
+swiglu_kernel(const unsigned char* gate, const F16* gate_scales, const unsigned char* up,
+              const F16* up_scales, int rows, int cols, int chunks, const float* x, const float* norm,
+              float eps, float* act) {
   FS_DYNAMIC_SHARED(float, staged);
-  const int row = block_x() * gemv_warps + warp_index();
-  Row<Weights, 4> gate_row(gate, row, rows, chunks);
-  Row<Weights, 4> up_row(up, row, rows, chunks);
+  constexpr int at_once = rows_at_once<Weights>;
+  const int row = (block_x() * gemv_warps + warp_index()) * at_once;
+  Rows<Weights, 2, at_once, chunks_ahead<Weights>(1024)> weights(
+      {{gate, gate_scales, rows, chunks}, {up, up_scales, rows, chunks}}, row);
   wait_for_previous_kernel();
   stage<Weights>(x, norm, eps, cols, chunks, staged);
   sync_threads();
-  const float g = gate_row.dot(staged);
-  const float u = up_row.dot(staged);
-  if (lane_index() == 0 && row < rows) act[row] = silu(g) * u;
+  float sums[2 * at_once];
+  weights.dot(staged, sums);
+  if (lane_index() != 0) return;
+  FS_UNROLL
+  for (int i = 0; i < at_once; ++i) {
+    if (row + i < rows) act[row + i] = silu(sums[2 * i]) * sums[2 * i + 1];
+  }
 }
 
 constexpr int pair_threads = 256;
@@ -42,8 +48,11 @@ void swiglu(Stream& stream, const DeviceMatrix& gate, const DeviceMatrix& up, co
             const float* norm, float eps, float* act) {
   with_format(gate.format, [&](auto weights) {
     using Weights = decltype(weights);
-    launch(stream, {"swiglu", gemv_blocks(gate.rows), 1, gemv_threads, staged_bytes<Weights>(gate.chunks)},
-           swiglu_kernel<Weights>, gate.data, up.data, gate.rows, gate.cols, gate.chunks, x, norm, eps, act);
+    launch(stream,
+           {"swiglu", gemv_blocks(gate.rows, rows_at_once<Weights>), 1, gemv_threads,
+            staged_bytes<Weights>(gate.chunks)},
+           swiglu_kernel<Weights>, gate.data, gate.scales, up.data, up.scales, gate.rows, gate.cols,
+           gate.chunks, x, norm, eps, act);
   });
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <span>
 #include <string>
@@ -13,8 +14,8 @@
 namespace fs::testing {
 
 /// The design's tolerance; NaN never passes.
-inline void expect_within(std::span<const float> got, std::span<const float> want, const std::string& what,
-                          double tolerance = 1e-4) {
+inline void expect_close(std::span<const float> got, std::span<const float> want, const std::string& what,
+                         double tolerance = 1e-4) {
   ASSERT_EQ(got.size(), want.size()) << what;
   for (std::size_t i = 0; i < got.size(); ++i) {
     ASSERT_TRUE(std::abs(double{got[i]} - want[i]) <= tolerance + tolerance * std::abs(double{want[i]}))
@@ -22,20 +23,20 @@ inline void expect_within(std::span<const float> got, std::span<const float> wan
   }
 }
 
-inline void expect_equal_taps(const TapLog& got, const TapLog& want, const std::string& what) {
+inline void expect_same_taps(const TapLog& got, const TapLog& want, const std::string& what) {
   ASSERT_EQ(got.entries.size(), want.entries.size()) << what;
   for (std::size_t i = 0; i < got.entries.size(); ++i) {
     ASSERT_EQ(got.entries[i].key, want.entries[i].key) << what;
     EXPECT_EQ(got.entries[i].tap.heads, want.entries[i].tap.heads);
     EXPECT_EQ(got.entries[i].tap.width, want.entries[i].tap.width);
     EXPECT_EQ(got.entries[i].tap.first_position, want.entries[i].tap.first_position);
-    expect_within(got.entries[i].values, want.entries[i].values, what + " " + got.entries[i].key);
+    expect_close(got.entries[i].values, want.entries[i].values, what + " " + got.entries[i].key);
   }
 }
 
 /// The taps of one pass over `tokens` after a prefill of `before`, all rows of logits included.
-inline TapLog taps_behind(const engine::Backend& backend, std::span<const TokenId> before,
-                          std::span<const TokenId> tokens) {
+inline TapLog taps_of(const engine::Backend& backend, std::span<const TokenId> before,
+                      std::span<const TokenId> tokens) {
   TapLog log;
   engine::Session session(backend, before.size() + tokens.size());
   if (!before.empty()) session.forward(before);

@@ -1,12 +1,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "backend_checks.h"
 #include "base/error.h"
 #include "base/thread_pool.h"
 #include "cpu/backend.h"
@@ -16,7 +16,6 @@
 #include "model/synthetic.h"
 #include "reference/backend.h"
 #include "synthetic_model.h"
-#include "tap_log.h"
 
 namespace fs::cpu {
 namespace {
@@ -24,44 +23,15 @@ namespace {
 using engine::Backend;
 using engine::Session;
 using engine::TapPoint;
+using testing::expect_close;
+using testing::expect_same_taps;
 using testing::small_config;
 using testing::some_tokens;
 using testing::synthetic_weights;
 using testing::TapLog;
+using testing::taps_of;
 
 constexpr std::size_t kRows[] = {1, 2, 5, 17, 64, 129};
-
-void expect_close(std::span<const float> got, std::span<const float> want, const std::string& what) {
-  ASSERT_EQ(got.size(), want.size()) << what;
-  for (std::size_t i = 0; i < got.size(); ++i) {
-    ASSERT_TRUE(std::abs(got[i] - want[i]) <= 1e-4 + 1e-4 * std::abs(want[i]))
-        << what << " element " << i << ": " << got[i] << ", expected " << want[i];
-  }
-}
-
-void expect_same_taps(const TapLog& got, const TapLog& want, const std::string& what) {
-  ASSERT_EQ(got.entries.size(), want.entries.size()) << what;
-  for (std::size_t i = 0; i < got.entries.size(); ++i) {
-    ASSERT_EQ(got.entries[i].key, want.entries[i].key) << what;
-    EXPECT_EQ(got.entries[i].tap.heads, want.entries[i].tap.heads);
-    EXPECT_EQ(got.entries[i].tap.width, want.entries[i].tap.width);
-    EXPECT_EQ(got.entries[i].tap.first_position, want.entries[i].tap.first_position);
-    expect_close(got.entries[i].values, want.entries[i].values, what + " " + got.entries[i].key);
-  }
-}
-
-/// The taps of one pass over `tokens` after a prefill of `before` tokens, all rows of logits included.
-TapLog taps_of(const Backend& backend, std::span<const TokenId> before, std::span<const TokenId> tokens) {
-  TapLog log;
-  Session session(backend, before.size() + tokens.size());
-  if (!before.empty()) session.forward(before);
-  engine::ForwardOptions options;
-  options.chunk = tokens.size();
-  options.taps = &log;
-  options.on_logits = [](std::size_t, std::span<const float>) {};
-  session.forward(tokens, options);
-  return log;
-}
 
 class EveryIsa : public ::testing::TestWithParam<const Kernels*> {
  protected:

@@ -10,9 +10,11 @@
 #include "base/error.h"
 #include "build.h"
 #include "cuda/backend.h"
+#include "cuda/device_weights.h"
 #include "engine/session.h"
 #include "model/checkpoint.h"
 #include "model/locate.h"
+#include "model/quantize.h"
 #include "model/synthetic.h"
 #include "reference/backend.h"
 #include "schedules.h"
@@ -29,14 +31,14 @@ using engine::Backend;
 using engine::Session;
 using engine::TapPoint;
 using testing::every_schedule;
-using testing::expect_equal_taps;
-using testing::expect_within;
+using testing::expect_close;
+using testing::expect_same_taps;
 using testing::greedy;
 using testing::small_config;
 using testing::some_tokens;
 using testing::synthetic_weights;
 using testing::TapLog;
-using testing::taps_behind;
+using testing::taps_of;
 using testing::UnderSchedule;
 
 std::unique_ptr<Backend> cuda_of(const model::Config& config) {
@@ -51,7 +53,21 @@ TEST(CudaBackend, MatchesTheReferenceAtEveryTap) {
   const auto got = cuda_of(config), want = reference_of(config);
   for (const std::size_t rows : {1U, 2U, 5U, 17U, 64U, 129U}) {
     const auto tokens = some_tokens(rows, config.vocab_size);
-    expect_equal_taps(taps_behind(*got, {}, tokens), taps_behind(*want, {}, tokens), std::to_string(rows));
+    expect_same_taps(taps_of(*got, {}, tokens), taps_of(*want, {}, tokens), std::to_string(rows));
+  }
+}
+
+TEST(CudaBackend, MatchesTheReferenceOnQuantizedWeights) {
+  const model::Config config = model::synthetic_config("tiny-odd");
+  ThreadPool pool(2);
+  for (const model::Dtype dtype : {model::Dtype::q8_0, model::Dtype::int4}) {
+    const model::Weights weights = model::quantize(config, synthetic_weights(config), dtype, pool);
+    const auto got = make_backend(config, weights, 0), want = reference::make_backend(config, weights, 2);
+    for (const std::size_t rows : {1U, 2U, 5U, 17U, 64U, 129U}) {
+      const auto tokens = some_tokens(rows, config.vocab_size);
+      expect_same_taps(taps_of(*got, {}, tokens), taps_of(*want, {}, tokens),
+                       fmt::format("{} {} rows", model::name(dtype), rows));
+    }
   }
 }
 
@@ -62,8 +78,8 @@ TEST(CudaBackend, MatchesTheReferenceBehindAPrefix) {  // across chunks of the d
     const auto before = some_tokens(prefix, config.vocab_size, 5);
     for (const std::size_t rows : {1U, 17U}) {
       const auto tokens = some_tokens(rows, config.vocab_size);
-      expect_equal_taps(taps_behind(*got, before, tokens), taps_behind(*want, before, tokens),
-                        fmt::format("prefix {} rows {}", prefix, rows));
+      expect_same_taps(taps_of(*got, before, tokens), taps_of(*want, before, tokens),
+                       fmt::format("prefix {} rows {}", prefix, rows));
     }
   }
 }
@@ -79,8 +95,8 @@ TEST(CudaBackend, MatchesTheReferenceForOtherShapes) {
       const auto got = cuda_of(config), want = reference_of(config);
       for (const std::size_t rows : {1U, 5U}) {
         const auto tokens = some_tokens(rows, config.vocab_size);
-        expect_equal_taps(taps_behind(*got, {}, tokens), taps_behind(*want, {}, tokens),
-                          fmt::format("group {} head_dim {} rows {}", group, head_dim, rows));
+        expect_same_taps(taps_of(*got, {}, tokens), taps_of(*want, {}, tokens),
+                         fmt::format("group {} head_dim {} rows {}", group, head_dim, rows));
       }
     }
   }
@@ -104,7 +120,7 @@ TEST(CudaBackend, ReplaysItsGraphToTheSameValues) {
   const auto tokens = some_tokens(259, config.vocab_size);
   const auto cuda = cuda_of(config);
   const auto got = stepwise(*cuda, tokens, 6);  // over the first growth of the cache, at 256
-  expect_within(got, stepwise(*reference_of(config), tokens, 6), "6 steps");
+  expect_close(got, stepwise(*reference_of(config), tokens, 6), "6 steps");
   EXPECT_EQ(stepwise(*cuda, tokens, 6), got);  // bit for bit
 }
 
@@ -149,7 +165,7 @@ TEST(CudaBackend, GivesTheSameLogitsForAnyChunking) {
   const auto want = collect(*reference_of(config), 32);
   const auto cuda = cuda_of(config);
   for (const std::size_t chunk : {7U, 64U, 80U}) {
-    expect_within(collect(*cuda, chunk), want, fmt::format("chunk {}", chunk));
+    expect_close(collect(*cuda, chunk), want, fmt::format("chunk {}", chunk));
   }
 }
 
@@ -202,9 +218,8 @@ TEST(CudaBackend, GoesOnWithTheValuesThatAnObserverLeaves) {
         session.forward(std::span(tokens).first(1), options);  // what was written went into the cache
         return log;
       };
-      expect_equal_taps(
-          run(*got), run(*want),
-          fmt::format("{} replaced, {} rows", engine::name(static_cast<TapPoint>(point)), rows));
+      expect_same_taps(run(*got), run(*want),
+                       fmt::format("{} replaced, {} rows", engine::name(static_cast<TapPoint>(point)), rows));
     }
   }
 }
@@ -217,30 +232,44 @@ TEST(CudaBackend, PicksTheReferencesTokensOnTheBundledModel) {
   const auto reference = reference::make_backend(checkpoint.config(), weights, 2);
   const std::vector<TokenId> prompt = {272, 301, 290, 1084, 270};  // "The capital of France is"
   EXPECT_EQ(greedy(*cuda, prompt, 8), greedy(*reference, prompt, 8));
-  expect_equal_taps(taps_behind(*cuda, prompt, std::span(prompt).first(1)),
-                    taps_behind(*reference, prompt, std::span(prompt).first(1)), "a step");
-  expect_equal_taps(taps_behind(*cuda, {}, prompt), taps_behind(*reference, {}, prompt), "a prompt");
+  expect_same_taps(taps_of(*cuda, prompt, std::span(prompt).first(1)),
+                   taps_of(*reference, prompt, std::span(prompt).first(1)), "a step");
+  expect_same_taps(taps_of(*cuda, {}, prompt), taps_of(*reference, {}, prompt), "a prompt");
 }
 
 #if defined(FS_EMULATED)
-TEST(CudaBackend, ReadsEachWeightOnceAStep) {
+TEST(CudaBackend, ReadsEachWeightAndEachKeyOnceAStep) {
   const auto checkpoint = model::Checkpoint::open(model::locate(std::string(FS_SOURCE_DIR "/golden/tiny")));
+  const model::Config& config = checkpoint.config();
   ThreadPool pool(2);
-  const model::Weights weights = checkpoint.load(pool);
-  const auto bytes = [](const model::Matrix& m) { return m.rows * m.row_bytes(); };
-  std::size_t needed = bytes(weights.lm_head) + weights.embed_tokens.row_bytes();
-  for (const model::LayerWeights& l : weights.layers) {
-    for (const model::Matrix* m :
-         {&l.q_proj, &l.k_proj, &l.v_proj, &l.o_proj, &l.gate_proj, &l.up_proj, &l.down_proj}) {
-      needed += bytes(*m);
+  const model::Weights stored = checkpoint.load(pool);
+  for (const model::Dtype dtype : {model::Dtype::bf16, model::Dtype::q8_0, model::Dtype::int4}) {
+    const model::Weights weights = model::quantize(config, stored, dtype, pool);
+    std::size_t stored_bytes = 0, packed_bytes = 0;
+    const auto add = [&](const model::Matrix& m) {
+      const PackedMatrix on_device = packed(m, format_of(m.dtype));
+      stored_bytes += m.rows * m.row_bytes();
+      packed_bytes += on_device.chunks.size() + on_device.scales.size() * sizeof(gpu::F16);
+    };
+    add(weights.lm_head);
+    for (const model::LayerWeights& l : weights.layers) {
+      for (const model::Matrix* m :
+           {&l.q_proj, &l.k_proj, &l.v_proj, &l.o_proj, &l.gate_proj, &l.up_proj, &l.down_proj}) {
+        add(*m);
+      }
     }
+    const model::Matrix& table = weights.embed_tokens;
+    const std::size_t embedding = packed(table, format_of(table.dtype)).chunks.size() / table.rows;
+    const auto cuda = make_backend(config, weights, 0);
+    Session session(*cuda, 80);
+    session.forward(some_tokens(70, config.vocab_size));
+    const std::size_t keys_and_values = config.n_layers * 2 * 71 * config.kv_width() * sizeof(float);
+    const std::size_t before = gpu::emulator::streamed_bytes();
+    session.forward(std::vector<TokenId>{301});
+    const std::size_t moved = gpu::emulator::streamed_bytes() - before;
+    EXPECT_EQ(moved, packed_bytes + embedding + keys_and_values) << model::name(dtype);
+    EXPECT_LE(static_cast<double>(moved), 1.02 * static_cast<double>(stored_bytes + keys_and_values));
   }
-  const auto cuda = make_backend(checkpoint.config(), weights, 0);
-  Session session(*cuda, 8);
-  session.forward(std::vector<TokenId>{272});
-  const std::size_t before = gpu::emulator::streamed_bytes();
-  session.forward(std::vector<TokenId>{301});
-  EXPECT_EQ(gpu::emulator::streamed_bytes() - before, needed);
 }
 #endif
 

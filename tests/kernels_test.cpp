@@ -27,11 +27,11 @@ namespace {
 
 using model::Dtype;
 using testing::every_schedule;
-using testing::expect_within;
+using testing::expect_close;
 using testing::UnderSchedule;
 using Floats = std::vector<float>;
 
-constexpr Dtype every_dtype[] = {Dtype::bf16, Dtype::f16, Dtype::f32};
+constexpr Dtype every_dtype[] = {Dtype::bf16, Dtype::f16, Dtype::f32, Dtype::q8_0, Dtype::int4};
 constexpr std::size_t every_row_count[] = {1, 2, 5, 17, 64, 129};
 constexpr double eps = 1e-6;
 
@@ -43,7 +43,8 @@ Floats random_floats(std::size_t n, std::uint32_t seed, float spread = 1) {
   return values;
 }
 
-/// A random matrix of unit variance products, on both sides.
+/// A random matrix of unit variance products, on both sides: what the reference computes with is what the
+/// format holds.
 struct Weights {
   Weights(Stream& stream, Dtype dtype, std::size_t rows, std::size_t cols, std::uint32_t seed)
       : host{dtype, rows, cols, nullptr}, bytes(rows * host.row_bytes()) {
@@ -54,13 +55,16 @@ struct Weights {
     host.data = bytes.data();
     const WeightFormat format = cuda::FS_GPU_BUILD::format_of(dtype);
     const auto packed = cuda::FS_GPU_BUILD::packed(host, format);
-    memory = DeviceArray<unsigned char>(packed.size());
-    copy_to_device(memory.data(), packed.data(), packed.size(), stream);
-    device = cuda::FS_GPU_BUILD::describe(format, rows, cols, memory.data());
+    chunks = DeviceArray<unsigned char>(packed.chunks.size());
+    scales = DeviceArray<std::uint16_t>(packed.scales.size());
+    copy_to_device(chunks.data(), packed.chunks.data(), chunks.bytes(), stream);
+    if (scales.size() > 0) copy_to_device(scales.data(), packed.scales.data(), scales.bytes(), stream);
+    device = cuda::FS_GPU_BUILD::describe(format, rows, cols, chunks.data(), scales.data());
   }
   model::Matrix host;
   std::vector<std::byte> bytes;
-  DeviceArray<unsigned char> memory;
+  DeviceArray<unsigned char> chunks;
+  DeviceArray<std::uint16_t> scales;
   DeviceMatrix device;
 };
 
@@ -111,8 +115,8 @@ class Kernels : public ::testing::Test {
     const DeviceArray<float> with(rows), without(rows);
     norm_qkv(stream, w.device, dx.data(), dnorm.data(), static_cast<float>(eps), with.data());
     norm_qkv(stream, w.device, dx.data(), nullptr, 0, without.data());
-    expect_within(get(with), product(w, normed(x, norm)), fmt::format("norm_qkv {} x {}", rows, cols));
-    expect_within(get(without), product(w, x), fmt::format("norm_qkv without norm {} x {}", rows, cols));
+    expect_close(get(with), product(w, normed(x, norm)), fmt::format("norm_qkv {} x {}", rows, cols));
+    expect_close(get(without), product(w, x), fmt::format("norm_qkv without norm {} x {}", rows, cols));
   }
 
   void check_swiglu(Dtype dtype, std::size_t rows, std::size_t cols) {
@@ -123,7 +127,7 @@ class Kernels : public ::testing::Test {
     swiglu(stream, gate.device, up.device, dx.data(), dnorm.data(), static_cast<float>(eps), act.data());
     Floats want = product(gate, normed(x, norm));
     reference::swiglu(want, product(up, normed(x, norm)));
-    expect_within(get(act), want, fmt::format("swiglu {} x {}", rows, cols));
+    expect_close(get(act), want, fmt::format("swiglu {} x {}", rows, cols));
   }
 
   void check_mlp_down(Dtype dtype, std::size_t rows, std::size_t cols) {
@@ -133,7 +137,7 @@ class Kernels : public ::testing::Test {
     const auto dact = put(act), dx = put(want);
     mlp_down(stream, w.device, dact.data(), dx.data());
     reference::add(want, product(w, act));
-    expect_within(get(dx), want, fmt::format("mlp_down {} x {}", rows, cols));
+    expect_close(get(dx), want, fmt::format("mlp_down {} x {}", rows, cols));
   }
 
   void check_head(Dtype dtype, std::size_t rows, std::size_t cols) {
@@ -148,7 +152,7 @@ class Kernels : public ::testing::Test {
          ids.data());
     next_token(stream, best.data(), ids.data(), static_cast<int>(blocks), token.data(), position.data());
     const Floats got = get(logits);
-    expect_within(got, product(w, normed(x, norm)), fmt::format("head {} x {}", rows, cols));
+    expect_close(got, product(w, normed(x, norm)), fmt::format("head {} x {}", rows, cols));
     EXPECT_EQ(get(token)[0], std::max_element(got.begin(), got.end()) - got.begin());
     EXPECT_EQ(get(position)[0], 42);
   }
@@ -159,7 +163,7 @@ class Kernels : public ::testing::Test {
     const DeviceArray<float> out(x.size());
     rms_norm(stream, dx.data(), dweight.data(), static_cast<float>(eps), static_cast<int>(rows),
              static_cast<int>(width), out.data());
-    expect_within(get(out), normed(x, weight), fmt::format("rms_norm {} x {}", rows, width));
+    expect_close(get(out), normed(x, weight), fmt::format("rms_norm {} x {}", rows, width));
   }
 
   void check_linear(Dtype dtype, std::size_t tokens, std::size_t rows, std::size_t cols) {
@@ -171,9 +175,9 @@ class Kernels : public ::testing::Test {
     linear(stream, w.device, dx.data(), static_cast<int>(tokens), false, out.data());
     linear(stream, w.device, dx.data(), static_cast<int>(tokens), true, added.data());
     const Floats plain = product(w, x);
-    expect_within(get(out), plain, fmt::format("linear {} tokens {} x {}", tokens, rows, cols));
+    expect_close(get(out), plain, fmt::format("linear {} tokens {} x {}", tokens, rows, cols));
     reference::add(want, plain);
-    expect_within(get(added), want, fmt::format("linear, added, {} tokens {} x {}", tokens, rows, cols));
+    expect_close(get(added), want, fmt::format("linear, added, {} tokens {} x {}", tokens, rows, cols));
   }
 
   void check_swiglu_pairs(std::size_t count) {
@@ -182,7 +186,7 @@ class Kernels : public ::testing::Test {
     const auto dgate = put(gate), dup = put(up);
     swiglu_pairs(stream, dgate.data(), dup.data(), count, dgate.data());
     reference::swiglu(gate, up);
-    expect_within(get(dgate), gate, "swiglu_pairs");
+    expect_close(get(dgate), gate, "swiglu_pairs");
   }
 
   /// Queries, keys and values of `rows` tokens behind `start` cached positions.
@@ -251,7 +255,7 @@ class Kernels : public ::testing::Test {
   }
 
   void check_attention_decode(std::size_t n_q, std::size_t n_kv, std::size_t dim, std::size_t at,
-                              bool rotated) {
+                              bool rotated, Dtype dtype = Dtype::bf16) {
     const std::string what = fmt::format("{} heads, {} KV heads of {}, position {}", n_q, n_kv, dim, at);
     const Attention a = make_attention(n_q, n_kv, dim, at, 1);
     const auto qkv = put(a.qkv), q_norm = put(a.q_norm), k_norm = put(a.k_norm), angles = put(a.angles);
@@ -266,18 +270,18 @@ class Kernels : public ::testing::Test {
     if (rotated) rotate(stream, a.shape, rotation, qkv.data(), 1, static_cast<int>(at), cache);
     attention_decode(stream, a.shape, qkv.data(), rotated, rotation, cache, position.data(), partials);
     merge_partials(stream, a.shape, partials, position.data(), mixed.data());
-    expect_within(get(mixed), a.mixed, what);
-    expect_within(get(keys), padded(a, a.keys, at + 1), what + ", keys");
-    expect_within(get(values), padded(a, a.values, at + 1), what + ", values");
+    expect_close(get(mixed), a.mixed, what);
+    expect_close(get(keys), padded(a, a.keys, at + 1), what + ", keys");
+    expect_close(get(values), padded(a, a.values, at + 1), what + ", values");
 
     // The same partials merged in the prologue of attn_out.
-    const Weights o(stream, Dtype::bf16, 37, n_q * dim, 27);
+    const Weights o(stream, dtype, 37, n_q * dim, 27);
     Floats want = random_floats(37, 28);
     const auto fused = put(want), split = put(want);
     attn_out(stream, a.shape, o.device, partials, position.data(), nullptr, fused.data());
     attn_out(stream, a.shape, o.device, partials, position.data(), mixed.data(), split.data());
     reference::add(want, product(o, a.mixed));
-    expect_within(get(fused), want, what + ", attn_out");
+    expect_close(get(fused), want, what + ", attn_out");
     EXPECT_EQ(get(fused), get(split));
   }
 
@@ -294,9 +298,9 @@ class Kernels : public ::testing::Test {
     rotate(stream, a.shape, {q_norm.data(), k_norm.data(), angles.data(), static_cast<float>(eps)},
            qkv.data(), n, first, cache);
     attention_prefill(stream, a.shape, qkv.data(), cache, n, first, mixed.data());
-    expect_within(get(mixed), a.mixed, what);
-    expect_within(get(keys), padded(a, a.keys, start + rows), what + ", keys");
-    expect_within(get(values), padded(a, a.values, start + rows), what + ", values");
+    expect_close(get(mixed), a.mixed, what);
+    expect_close(get(keys), padded(a, a.keys, start + rows), what + ", keys");
+    expect_close(get(values), padded(a, a.values, start + rows), what + ", values");
   }
 
   Stream stream;
@@ -311,11 +315,13 @@ TEST_F(Kernels, EmbedCopiesRows) {
 }
 
 TEST_F(Kernels, GemvKernelsMatchAtRealWidths) {
-  check_norm_qkv(Dtype::bf16, 4096, 1024);
-  check_swiglu(Dtype::bf16, 3072, 1024);
-  check_mlp_down(Dtype::bf16, 1024, 3072);
   check_head(Dtype::bf16, 151936, 40);
-  check_head(Dtype::bf16, 300, 1024);
+  for (const Dtype dtype : {Dtype::bf16, Dtype::q8_0, Dtype::int4}) {
+    check_norm_qkv(dtype, 4096, 1024);
+    check_swiglu(dtype, 3072, 1024);
+    check_mlp_down(dtype, 1024, 3072);
+    check_head(dtype, 300, 1024);
+  }
 }
 
 TEST_F(Kernels, GemvKernelsMatchAtOddWidths) {
@@ -335,7 +341,7 @@ TEST_F(Kernels, PrefillKernelsMatchForAnyNumberOfTokens) {
     check_rms_norm(rows, 1024);
     check_rms_norm(rows, 26);
     for (const Dtype dtype : every_dtype) check_linear(dtype, rows, 37, 26);
-    check_linear(Dtype::bf16, rows, 130, 257);
+    for (const Dtype dtype : {Dtype::bf16, Dtype::q8_0, Dtype::int4}) check_linear(dtype, rows, 130, 257);
     check_swiglu_pairs(rows * 37);
   }
   check_linear(Dtype::bf16, 17, 1024, 3072);
@@ -347,7 +353,7 @@ TEST_F(Kernels, AttentionDecodeMatchesAtAnyPosition) {
     check_attention_decode(4, 2, 128, at, false);
     check_attention_decode(6, 2, 10, at, at % 2 == 0);
   }
-  check_attention_decode(16, 8, 128, 300, false);
+  for (const Dtype dtype : every_dtype) check_attention_decode(16, 8, 128, 300, false, dtype);
 }
 
 TEST_F(Kernels, AttentionDecodeMatchesForAnyHeads) {
@@ -374,7 +380,7 @@ TEST_F(Kernels, HeadPicksTheLowestOfEqualLogits) {
     std::vector<std::byte> bytes(values.size() * sizeof(float));
     std::memcpy(bytes.data(), values.data(), bytes.size());
     const model::Matrix matrix{Dtype::f32, values.size(), 1, bytes.data()};
-    const auto memory = put(cuda::FS_GPU_BUILD::packed(matrix, WeightFormat::f32));
+    const auto memory = put(cuda::FS_GPU_BUILD::packed(matrix, WeightFormat::f32).chunks);
     const DeviceMatrix device =
         cuda::FS_GPU_BUILD::describe(WeightFormat::f32, values.size(), 1, memory.data());
     const auto one = put(Floats{1});
@@ -387,19 +393,37 @@ TEST_F(Kernels, HeadPicksTheLowestOfEqualLogits) {
   }
 }
 
+TEST_F(Kernels,
+       MatchAtTheSmallestShapes) {  // few enough threads for ThreadSanitizer, which looks for races here
+  for (const Dtype dtype : {Dtype::bf16, Dtype::q8_0, Dtype::int4}) {
+    check_norm_qkv(dtype, 3, 40);
+    check_swiglu(dtype, 3, 40);
+    check_mlp_down(dtype, 3, 40);
+    check_head(dtype, 70, 40);
+  }
+  check_embed(Dtype::q8_0, 1, 40);
+  check_rms_norm(1, 26);
+  check_linear(Dtype::int4, 1, 3, 40);
+  check_swiglu_pairs(3);
+  check_attention_decode(2, 1, 6, 1, false);
+  check_prefill(1, 1, 6, 1, 5);
+}
+
 TEST_F(Kernels, MatchUnderEverySchedule) {
   for (const auto& schedule : every_schedule()) {
     SCOPED_TRACE(schedule.name);
     const UnderSchedule under(schedule);
-    check_embed(Dtype::bf16, 3, 26);
-    check_norm_qkv(Dtype::bf16, 37, 26);
-    check_swiglu(Dtype::f16, 37, 26);
-    check_mlp_down(Dtype::f32, 37, 26);
-    check_head(Dtype::bf16, 200, 26);
+    for (const Dtype dtype : every_dtype) {
+      check_embed(dtype, 3, 26);
+      check_norm_qkv(dtype, 37, 160);
+      check_swiglu(dtype, 37, 26);
+      check_mlp_down(dtype, 37, 26);
+      check_head(dtype, 200, 26);
+      check_linear(dtype, 5, 70, 40);
+      check_attention_decode(6, 2, 10, 130, false, dtype);
+    }
     check_rms_norm(3, 26);
-    check_linear(Dtype::bf16, 5, 70, 40);
     check_swiglu_pairs(300);
-    check_attention_decode(6, 2, 10, 130, false);
     check_attention_decode(4, 2, 20, 65, true);
     check_prefill(4, 2, 20, 33, 20);
   }

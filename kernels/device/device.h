@@ -167,12 +167,18 @@ FS_DEVICE float inverse_sqrt(float x) { return 1.0F / sqrtf(x); }
 FS_DEVICE float infinity() { return __int_as_float(0x7F800000); }
 
 FS_DEVICE F32x4 load4(const float* from) { return *reinterpret_cast<const F32x4*>(from); }
+FS_DEVICE F32x4 load_once4(const float* from) { return load4(from); }
 FS_DEVICE void store4(float* to, F32x4 value) { *reinterpret_cast<F32x4*>(to) = value; }
 FS_DEVICE U32x4 load_streaming(const void* from) {
   U32x4 value;
   asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
                : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
                : "l"(from));
+  return value;
+}
+FS_DEVICE F16 load_streaming(const F16* from) {
+  F16 value;
+  asm volatile("ld.global.nc.L1::no_allocate.u16 %0, [%1];" : "=h"(value.bits) : "l"(from));
   return value;
 }
 template <class T>

@@ -207,6 +207,11 @@ inline F32x4 load4(const float* from, FS_CALLER) {
   std::memcpy(&value, emulator::aligned(from, 16, FS_HERE), sizeof value);
   return value;
 }
+/// load4 of what a step reads once, as it does weights: they are counted.
+inline F32x4 load_once4(const float* from, FS_CALLER) {
+  emulator::count_streamed(sizeof(F32x4));
+  return load4(from, caller_file, caller_line);
+}
 inline void store4(float* to, F32x4 value, FS_CALLER) {
   emulator::aligned(to, 16, FS_HERE);
   std::memcpy(to, &value, sizeof value);
@@ -217,6 +222,10 @@ inline U32x4 load_streaming(const void* from, FS_CALLER) {
   emulator::count_streamed(sizeof value);
   std::memcpy(&value, emulator::aligned(from, 16, FS_HERE), sizeof value);
   return value;
+}
+inline F16 load_streaming(const F16* from, FS_CALLER) {
+  emulator::count_streamed(sizeof *from);
+  return *emulator::aligned(from, alignof(F16), FS_HERE);
 }
 /// What another block has written in this launch: not from a cache that may be stale.
 template <class T>

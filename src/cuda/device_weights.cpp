@@ -4,6 +4,7 @@
 #include <cstring>
 #include <initializer_list>
 #include <limits>
+#include <span>
 
 #include "base/error.h"
 
@@ -19,12 +20,11 @@ WeightFormat format_of(model::Dtype dtype) {
     case model::Dtype::f32:
       return WeightFormat::f32;
     case model::Dtype::q8_0:
+      return WeightFormat::q8_0;
     case model::Dtype::int4:
       break;
   }
-  fail(ExitCode::usage,
-       "weights in {}: the CUDA backend takes F32, F16 and BF16; choose another --dtype or --backend cpu",
-       model::name(dtype));
+  return WeightFormat::int4;
 }
 
 namespace {
@@ -47,39 +47,95 @@ std::size_t chunks_of(std::size_t cols, WeightFormat format) {
   return (cols + per_chunk - 1) / per_chunk;
 }
 
-std::size_t matrix_bytes(std::initializer_list<const model::Matrix*> parts, WeightFormat format) {
+std::size_t scales_of(std::size_t cols, WeightFormat format) {
+  const std::size_t together = gpu::chunks_per_scale(format);
+  return together == 0 ? 0 : (chunks_of(cols, format) + together - 1) / together;
+}
+
+/// Of the parts under one another: the plane of the chunks, and the plane of the factors.
+struct PlaneBytes {
+  std::size_t chunks, scales;
+};
+PlaneBytes plane_bytes(std::initializer_list<const model::Matrix*> parts, WeightFormat format) {
   std::size_t rows = 0;
   for (const model::Matrix* part : parts) rows += part->rows;
-  return aligned(rows * chunks_of((*parts.begin())->cols, format) * chunk_bytes);
+  const std::size_t cols = (*parts.begin())->cols;
+  return {aligned(rows * chunks_of(cols, format) * chunk_bytes),
+          aligned(rows * scales_of(cols, format) * sizeof(gpu::F16))};
+}
+std::size_t matrix_bytes(std::initializer_list<const model::Matrix*> parts, WeightFormat format) {
+  const PlaneBytes planes = plane_bytes(parts, format);
+  return planes.chunks + planes.scales;
 }
 std::size_t vector_bytes(const model::Vector& vector) { return aligned(vector.size() * sizeof(float)); }
 
-}  // namespace
-
-std::vector<unsigned char> packed(const model::Matrix& matrix, WeightFormat format) {
-  const std::size_t row_bytes = chunks_of(matrix.cols, format) * chunk_bytes;
-  std::vector<unsigned char> bytes(matrix.rows * row_bytes);
-  std::vector<float> decoded(matrix.cols);
-  for (std::size_t r = 0; r < matrix.rows; ++r) {
-    if (format == format_of(matrix.dtype)) {
-      std::memcpy(bytes.data() + r * row_bytes, matrix.data + r * matrix.row_bytes(), matrix.row_bytes());
-    } else {
-      matrix.row(r, decoded);
-      std::memcpy(bytes.data() + r * row_bytes, decoded.data(), decoded.size() * sizeof(float));
-    }
+/// 64 nibbles: from the order of model::Dtype::int4 (i at bits 4·(i / 8) of word i % 8) to that of kernels (i
+/// at bits 4·(i % 8) of word i / 8).
+void transpose_nibbles(const std::byte* from, std::uint32_t (&to)[8]) {
+  std::uint32_t words[8];
+  std::memcpy(words, from, sizeof words);
+  for (unsigned i = 0; i < 8; ++i) {
+    to[i] = 0;
+    for (unsigned j = 0; j < 8; ++j) to[i] |= (words[j] >> 4 * i & 15U) << 4 * j;
   }
-  return bytes;
 }
 
-gpu::DeviceMatrix describe(WeightFormat format, std::size_t rows, std::size_t cols,
-                           const unsigned char* data) {
+/// One row of blocks, each an fp16 factor and its digits: the digits to `chunks` (as many bytes of them as a
+/// row has there), the factors to `scales`.
+void split_row(const model::Matrix& matrix, std::size_t r, std::span<unsigned char> chunks,
+               std::uint16_t* scales) {
+  const std::size_t block = model::block_bytes(matrix.dtype), digits = block - sizeof *scales;
+  const std::byte* from = matrix.data + r * matrix.row_bytes();
+  for (std::size_t done = 0; done < chunks.size(); done += digits, from += block) {
+    std::memcpy(scales++, from, sizeof *scales);
+    std::uint32_t words[2][8];
+    if (matrix.dtype == model::Dtype::int4) {
+      for (std::size_t half = 0; half < 2; ++half) {
+        transpose_nibbles(from + sizeof *scales + half * sizeof words[half], words[half]);
+      }
+    } else {
+      std::memcpy(words, from + sizeof *scales, digits);
+    }
+    std::memcpy(chunks.data() + done, words, std::min(digits, chunks.size() - done));
+  }
+}
+
+}  // namespace
+
+PackedMatrix packed(const model::Matrix& matrix, WeightFormat format) {
+  const std::size_t row_bytes = chunks_of(matrix.cols, format) * chunk_bytes;
+  const std::size_t row_scales = scales_of(matrix.cols, format);
+  PackedMatrix to{std::vector<unsigned char>(matrix.rows * row_bytes),
+                  std::vector<std::uint16_t>(matrix.rows * row_scales)};
+  std::vector<float> decoded(matrix.cols);
+  for (std::size_t r = 0; r < matrix.rows; ++r) {
+    const auto row = std::span(to.chunks).subspan(r * row_bytes, row_bytes);
+    if (format != format_of(matrix.dtype)) {
+      matrix.row(r, decoded);
+      std::memcpy(row.data(), decoded.data(), decoded.size() * sizeof(float));
+    } else if (row_scales > 0) {
+      split_row(matrix, r, row, to.scales.data() + r * row_scales);
+    } else {
+      std::memcpy(row.data(), matrix.data + r * matrix.row_bytes(), matrix.row_bytes());
+    }
+  }
+  return to;
+}
+
+gpu::DeviceMatrix describe(WeightFormat format, std::size_t rows, std::size_t cols, const unsigned char* data,
+                           const std::uint16_t* scales) {
   constexpr std::size_t limit = std::numeric_limits<int>::max();
   const std::size_t chunks = chunks_of(cols, format);
   if (rows > limit || cols > limit - 32) {
     fail(ExitCode::unusable, "a weight matrix of [{}, {}] is beyond the CUDA backend's 32-bit sizes", rows,
          cols);
   }
-  return {format, static_cast<int>(rows), static_cast<int>(cols), static_cast<int>(chunks), data};
+  return {format,
+          static_cast<int>(rows),
+          static_cast<int>(cols),
+          static_cast<int>(chunks),
+          data,
+          reinterpret_cast<const gpu::F16*>(scales)};
 }
 
 std::size_t DeviceWeights::bytes(const model::Weights& weights) {
@@ -121,17 +177,24 @@ DeviceWeights::DeviceWeights(const model::Weights& weights, gpu::Stream& stream)
 
 gpu::DeviceMatrix DeviceWeights::put(std::initializer_list<const model::Matrix*> parts, WeightFormat format,
                                      gpu::Stream& stream) {
-  unsigned char* const data = room(matrix_bytes(parts, format));
+  const PlaneBytes planes = plane_bytes(parts, format);
+  unsigned char* const data = room(planes.chunks);
+  auto* const scales = reinterpret_cast<std::uint16_t*>(room(planes.scales));
   unsigned char* to = data;
+  std::uint16_t* to_scales = scales;
   std::size_t rows = 0;
   for (const model::Matrix* part : parts) {
-    const std::vector<unsigned char> bytes = packed(*part, format);
-    gpu::copy_to_device(to, bytes.data(), bytes.size(), stream);
+    const PackedMatrix host = packed(*part, format);
+    gpu::copy_to_device(to, host.chunks.data(), host.chunks.size(), stream);
+    if (!host.scales.empty()) {
+      gpu::copy_to_device(to_scales, host.scales.data(), host.scales.size() * sizeof(std::uint16_t), stream);
+    }
     stream.synchronize();
-    to += bytes.size();
+    to += host.chunks.size();
+    to_scales += host.scales.size();
     rows += part->rows;
   }
-  return describe(format, rows, (*parts.begin())->cols, data);
+  return describe(format, rows, (*parts.begin())->cols, data, planes.scales > 0 ? scales : nullptr);
 }
 
 const float* DeviceWeights::put(const model::Vector& vector, gpu::Stream& stream) {

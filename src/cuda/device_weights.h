@@ -1,5 +1,6 @@
 #pragma once
 #include <cstddef>
+#include <cstdint>
 #include <initializer_list>
 #include <vector>
 
@@ -10,13 +11,18 @@
 
 namespace fs::cuda::FS_GPU_BUILD {
 
-/// The rows of a matrix as the kernels read them, in `format`: its own, or f32.
-std::vector<unsigned char> packed(const model::Matrix& matrix, gpu::WeightFormat format);
+/// The rows of a matrix as the kernels read them (gpu::DeviceMatrix).
+struct PackedMatrix {
+  std::vector<unsigned char> chunks;  // [rows, chunks, 16]
+  std::vector<std::uint16_t> scales;  // [rows, factors of a row], fp16
+};
+/// In `format`: the matrix's own, without any loss, or f32.
+PackedMatrix packed(const model::Matrix& matrix, gpu::WeightFormat format);
 /// The format that keeps a matrix's elements as they are.
 gpu::WeightFormat format_of(model::Dtype dtype);
 /// What the kernels are told of `rows` packed rows at `data`. Throws Error(unusable) beyond 32-bit sizes.
 gpu::DeviceMatrix describe(gpu::WeightFormat format, std::size_t rows, std::size_t cols,
-                           const unsigned char* data);
+                           const unsigned char* data, const std::uint16_t* scales = nullptr);
 
 struct DeviceLayer {
   const float* input_norm = nullptr;  // [hidden]
