@@ -11,6 +11,7 @@ complete -c fs -f
 complete -c fs -n __fish_use_subcommand -a generate -d "Continue a prompt, or answer it as a chat"
 complete -c fs -n __fish_use_subcommand -a logits -d "Scores for the token after a prompt"
 complete -c fs -n __fish_use_subcommand -a layer-diff -d "Two runs compared operation by operation"
+complete -c fs -n __fish_use_subcommand -a bench -d "How fast a model runs, and what limits it"
 complete -c fs -n __fish_use_subcommand -a tokenize -d "Text to token ids"
 complete -c fs -n __fish_use_subcommand -a detokenize -d "Token ids to text"
 complete -c fs -n __fish_use_subcommand -a inspect -d "What a checkpoint holds"
@@ -19,9 +20,9 @@ complete -c fs -n __fish_use_subcommand -l version -d "Print the version"
 complete -c fs -s h -l help -d "Print help"
 
 # every command
-complete -c fs -n "__fs_in generate logits layer-diff tokenize detokenize inspect synth" -s q -l quiet -d "Only the answer and errors"
-complete -c fs -n "__fs_in generate logits layer-diff tokenize detokenize inspect" -s m -l model -rF -a "$models" -d Checkpoint
-complete -c fs -n "__fs_in generate logits layer-diff tokenize detokenize inspect" -l json -d "One JSON object"
+complete -c fs -n "__fs_in generate logits layer-diff bench tokenize detokenize inspect synth" -s q -l quiet -d "Only the answer and errors"
+complete -c fs -n "__fs_in generate logits layer-diff bench tokenize detokenize inspect" -s m -l model -rF -a "$models" -d Checkpoint
+complete -c fs -n "__fs_in generate logits layer-diff bench tokenize detokenize inspect" -l json -d "One JSON object"
 
 # text in
 complete -c fs -n "__fs_in generate logits layer-diff tokenize" -s p -l prompt -x -d "The text"
@@ -30,10 +31,10 @@ complete -c fs -n "__fs_in generate logits layer-diff tokenize detokenize" -l st
 complete -c fs -n "__fs_in generate logits layer-diff" -l tokens -x -d "Token ids instead of text"
 
 # a model that runs
-complete -c fs -n "__fs_in generate logits" -l backend -x -a "auto cuda cpu reference cuda-emulated" -d "What computes"
-complete -c fs -n "__fs_in generate logits" -l isa -x -a "auto portable avx2" -d "Instruction set of the cpu backend"
-complete -c fs -n "__fs_in generate logits" -l dtype -x -a "auto f32 f16 bf16 q8_0 int4" -d "Weight format in memory"
-complete -c fs -n "__fs_in generate logits layer-diff" -s t -l threads -x -d "Processor threads"
+complete -c fs -n "__fs_in generate logits bench" -l backend -x -a "auto cuda cpu reference cuda-emulated" -d "What computes"
+complete -c fs -n "__fs_in generate logits bench" -l isa -x -a "auto portable avx2" -d "Instruction set of the cpu backend"
+complete -c fs -n "__fs_in generate logits bench" -l dtype -x -a "auto f32 f16 bf16 q8_0 int4" -d "Weight format in memory"
+complete -c fs -n "__fs_in generate logits layer-diff bench" -s t -l threads -x -d "Processor threads"
 complete -c fs -n "__fs_in generate logits layer-diff" -s c -l ctx -l ctx-size -x -d "Tokens of context at most"
 complete -c fs -n "__fs_in generate logits" -l temp -l temperature -x -d "Temperature; 0 is greedy"
 complete -c fs -n "__fs_in generate logits" -l topk -l top-k -x -d "Keep the N most likely tokens"
@@ -74,6 +75,17 @@ complete -c fs -n "__fs_in layer-diff" -l rtol -x -d "Relative tolerance"
 complete -c fs -n "__fs_in layer-diff" -l all -d "List every tap beyond tolerance"
 complete -c fs -n "__fs_in layer-diff" -l force -d "Another model or prompt all the same"
 complete -c fs -n "__fs_in layer-diff" -l svg -rF -d "Draw a heat map"
+
+# bench
+complete -c fs -n "__fs_in bench" -s p -l n-prompt -x -d "Tokens of a prompt"
+complete -c fs -n "__fs_in bench" -s n -l n-gen -x -d "Tokens to decode"
+complete -c fs -n "__fs_in bench" -s d -l n-depth -x -d "Tokens that are there before"
+complete -c fs -n "__fs_in bench" -s r -l repetitions -x -d "Times that a test is repeated"
+complete -c fs -n "__fs_in bench" -l no-warmup -d "Count the first run too"
+complete -c fs -n "__fs_in bench" -l roofline -d "Measure what the machine allows"
+complete -c fs -n "__fs_in bench" -l no-roofline -d "Do not measure what the machine allows"
+complete -c fs -n "__fs_in bench" -s o -l output -x -a "md csv json jsonl" -d "How rows are printed"
+complete -c fs -n "__fs_in bench" -l plot -rF -d "Draw tokens a second against depth"
 
 # tokenize
 complete -c fs -n "__fs_in tokenize" -l pieces -d "A table of ids and pieces"
