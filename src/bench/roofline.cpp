@@ -1,5 +1,7 @@
 #include "bench/roofline.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -11,22 +13,34 @@
 namespace fs::bench {
 namespace {
 
-constexpr std::size_t read_bytes = std::size_t{1} << 29;  // beyond any last-level cache's reach
-constexpr std::size_t passes = 16;
+/// Passes are short, a few milliseconds, and many: some of them find the machine quiet. Each reads another
+/// part of a memory so large that it is in no cache when its turn comes again.
+constexpr std::size_t passes = 128, parts = 8;
+constexpr std::size_t least_bytes = std::size_t{1} << 29;
+
 /// Memory is handed out as the CPU backend hands out weights: up to 128 KiB at a time.
 constexpr std::size_t line_bytes = 4096, lines_at_once = 32;
-/// Arithmetic comes in pieces of some 20 µs, so that all threads finish together; a pass takes some 10 ms.
-constexpr std::size_t rounds_of_piece = 64, pieces_of_thread = 512;
+/// Arithmetic comes in pieces of some 20 µs, so that all threads finish together.
+constexpr std::size_t rounds_of_piece = 64, pieces_of_thread = 64;
 
-/// Units a second of each pass, one pass at a time.
-std::vector<double> rates(double units, const std::function<void()>& pass,
-                          const std::function<void()>& after) {
+/// 512 MiB, or eight times a last-level cache that is larger than most.
+std::size_t memory_bytes() {
+#if defined(_SC_LEVEL3_CACHE_SIZE)
+  const long cache = ::sysconf(_SC_LEVEL3_CACHE_SIZE);
+  if (cache > 0) return std::max(least_bytes, static_cast<std::size_t>(cache) / 65536 * 65536 * 8);
+#endif
+  return least_bytes;
+}
+
+/// Units a second of each pass.
+std::vector<double> rates(double units, const std::function<void(std::size_t index)>& pass,
+                          const std::function<void()>& before) {
   std::vector<double> found;
   for (std::size_t i = 0; i < passes; ++i) {
+    before();
     const auto begin = std::chrono::steady_clock::now();
-    pass();
+    pass(i);
     found.push_back(units / std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
-    after();
   }
   return found;
 }
@@ -54,20 +68,20 @@ Roofline measure_roofline(std::size_t threads, const Progress& progress) {
   cpu::Pool pool(threads);
   std::atomic<std::uint64_t> kept{0};  // what is computed is used, so that it is computed
 
-  const auto memory = model::weight_memory(read_bytes);
+  const std::size_t bytes = memory_bytes(), lines = bytes / line_bytes;
+  const auto memory = model::weight_memory(bytes);
   // Each thread writes about what it will read first: its own pages, where memory has a place.
-  pool.for_ranges(
-      read_bytes / line_bytes, lines_at_once, [&](std::size_t begin, std::size_t end, std::size_t) {
-        std::fill(memory.get() + begin * line_bytes, memory.get() + end * line_bytes, std::byte{1});
-      });
+  pool.for_ranges(lines, lines_at_once, [&](std::size_t begin, std::size_t end, std::size_t) {
+    std::fill(memory.get() + begin * line_bytes, memory.get() + end * line_bytes, std::byte{1});
+  });
   const auto read = rates(
-      static_cast<double>(read_bytes),
-      [&] {
-        pool.for_ranges(
-            read_bytes / line_bytes, lines_at_once, [&](std::size_t begin, std::size_t end, std::size_t) {
-              kept.fetch_xor(read_memory(memory.get() + begin * line_bytes, (end - begin) * line_bytes),
-                             std::memory_order_relaxed);
-            });
+      static_cast<double>(bytes / parts),
+      [&](std::size_t index) {
+        const std::byte* const part = memory.get() + index % parts * (bytes / parts);
+        pool.for_ranges(lines / parts, lines_at_once, [&](std::size_t begin, std::size_t end, std::size_t) {
+          kept.fetch_xor(read_memory(part + begin * line_bytes, (end - begin) * line_bytes),
+                         std::memory_order_relaxed);
+        });
       },
       step);
   found.read_best = best(read);
@@ -77,7 +91,7 @@ Roofline measure_roofline(std::size_t threads, const Progress& progress) {
     const std::size_t pieces = threads * pieces_of_thread;
     const auto reached = rates(
         probe.operations * static_cast<double>(rounds_of_piece * pieces),
-        [&] {
+        [&](std::size_t) {
           pool.for_each(pieces, [&](std::size_t, std::size_t) {
             kept.fetch_xor(static_cast<std::uint64_t>(probe.run(rounds_of_piece)), std::memory_order_relaxed);
           });

@@ -31,8 +31,8 @@ struct Roofline {
   const Peak& peak(Arithmetic arithmetic) const;
 };
 
-/// Takes about a second and 512 MiB. Progress: stage "roofline", in passes. Throws Error(failed) without the
-/// memory or the threads.
+/// Takes about a second and 512 MiB (more where caches are larger). Progress: stage "roofline", in passes.
+/// Throws Error(failed) without the memory or the threads.
 Roofline measure_roofline(std::size_t threads, const Progress& progress = {});
 
 enum class Bound { memory, arithmetic };

@@ -70,7 +70,7 @@ std::string cpu_name() {
   return "unknown processor";
 }
 
-/// The format of most of the layers' bytes, as --dtype spells it.
+/// The format of the first layer's MLP, as --dtype spells it: that of most bytes.
 std::string dtype_of(const model::Weights& weights) {
   std::string text(model::name(weights.layers.front().gate_proj.dtype));
   std::transform(text.begin(), text.end(), text.begin(),
