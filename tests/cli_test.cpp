@@ -15,7 +15,7 @@ TEST(Usage, VersionAndHelpGoToStdout) {
   const Outcome version = fs({"--version"});
   EXPECT_EQ(version.code, 0);
   EXPECT_TRUE(std::regex_match(version.out, std::regex(R"(fs \d+\.\d+\.\d+\n)"))) << version.out;
-  for (const char* command : {"generate", "logits", "tokenize", "detokenize", "inspect", "synth"}) {
+  for (const char* command : {"generate", "logits", "bench", "tokenize", "detokenize", "inspect", "synth"}) {
     const Outcome help = fs({command, "--help"});
     EXPECT_EQ(help.code, 0);
     EXPECT_EQ(help.err, "");

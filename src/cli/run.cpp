@@ -72,6 +72,7 @@ int run(int argc, const char* const* argv, const Hooks& hooks) {
     add_generate(line);
     add_logits(line);
     add_layer_diff(line);
+    add_bench(line);
     add_tokenize(line);
     add_detokenize(line);
     add_eval(line);

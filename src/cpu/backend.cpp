@@ -42,6 +42,9 @@ class Cpu final : public engine::Backend {
   /// Enough tokens to keep weights from memory hidden behind arithmetic; a second or so of Qwen3-0.6B on two
   /// cores.
   std::size_t preferred_chunk() const override { return 256; }
+  std::size_t kv_position_bytes() const override {
+    return config_.n_layers * 2 * config_.kv_width() * model::block_bytes(kv_);
+  }
   std::unique_ptr<engine::KvCache> make_cache(std::size_t) const override {
     return std::make_unique<KvCache>(config_, team_.kernels, kv_);
   }

@@ -56,6 +56,8 @@ class Backend {
   /// Tokens that one forward call should take at most: bounds scratch memory, and a Ctrl-C waits for no more
   /// than this.
   virtual std::size_t preferred_chunk() const = 0;
+  /// Bytes of keys and values that a pass reads for each position it sees, all layers together.
+  virtual std::size_t kv_position_bytes() const = 0;
   /// Runs the pass and stores keys and values of its positions, replacing any that stood there.
   virtual void forward(KvCache& cache, const Pass& pass) const = 0;
 };
