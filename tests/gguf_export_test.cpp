@@ -50,7 +50,7 @@ TEST(GgufExport, HoldsWhatQuantizeComputes) {
         most = total;
       };
       export_gguf(directory / "m.gguf", config, weights,
-                  {.name = "small", .dtype = dtype, .vocabulary = nullptr}, pool, progress);
+                  {.name = "small", .dtype = dtype, .vocabulary = nullptr, .existing = {}}, pool, progress);
       EXPECT_EQ(last, most);
       const auto model = GgufModel::open(directory / "m.gguf");
       EXPECT_EQ(model->config().tie_word_embeddings, tied);
@@ -81,7 +81,8 @@ TEST(GgufExport, AnInterruptLeavesNothing) {
     if (done > total / 2) throw Error(ExitCode::interrupted, "interrupted");
   };
   EXPECT_THROW(export_gguf(directory / "m.gguf", config, weights,
-                           {.name = "small", .dtype = Dtype::q8_0, .vocabulary = nullptr}, pool, interrupt),
+                           {.name = "small", .dtype = Dtype::q8_0, .vocabulary = nullptr, .existing = {}},
+                           pool, interrupt),
                Error);
   EXPECT_TRUE(std::filesystem::is_empty(directory.path()));
 }
@@ -97,7 +98,7 @@ TEST(GgufExport, AValueThatTheFormatCannotHoldIsNamed) {
   const ScratchDirectory directory;
   try {
     export_gguf(directory / "m.gguf", config, weights,
-                {.name = "small", .dtype = Dtype::f16, .vocabulary = nullptr}, pool);
+                {.name = "small", .dtype = Dtype::f16, .vocabulary = nullptr, .existing = {}}, pool);
     ADD_FAILURE() << "accepted";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ExitCode::unusable);

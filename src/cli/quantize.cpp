@@ -2,6 +2,7 @@
 #include <memory>
 #include <system_error>
 
+#include "base/atomic_file.h"
 #include "base/error.h"
 #include "base/thread_pool.h"
 #include "cli/commands.h"
@@ -34,18 +35,15 @@ model::Dtype chosen_dtype(const std::string& dtype) {
                            : model::Dtype::f32;
 }
 
-/// Refuses a name that cannot or must not be written. Throws Error(usage), Error(failed) for what is there
-/// already.
+/// Refuses a name that cannot or must not be written. Throws Error(usage); Error(failed) for what is there
+/// already, and as AtomicFile does.
 void check_target(const files::path& out, const model::Checkpoint& checkpoint, bool force) {
   std::error_code none;
   if (out.extension() != ".gguf") {
     fail(ExitCode::usage, "{}: expected a name that ends in .gguf, by which the format is known",
          out.string());
   }
-  const files::path directory = out.has_parent_path() ? out.parent_path() : ".";
-  if (!files::is_directory(directory, none)) {
-    fail(ExitCode::usage, "{}: {} is no directory", out.string(), directory.string());
-  }
+  AtomicFile::check(out);
   const files::file_status status = files::status(out, none);
   if (!files::exists(status)) return;
   if (!files::is_regular_file(status)) fail(ExitCode::usage, "{}: not a regular file", out.string());
@@ -88,8 +86,11 @@ ExitCode quantize(const QuantizeOptions& options, const Hooks& hooks) {
   const model::Weights weights = load_weights(model, options.compute, hooks, progress);
   ThreadPool pool(options.compute.threads == 0 ? available_processors() : options.compute.threads);
   model::export_gguf(out, checkpoint.config(), weights,
-                     {.name = model_name(checkpoint), .dtype = dtype, .vocabulary = vocabulary.get()}, pool,
-                     progress.callback());
+                     {.name = model_name(checkpoint),
+                      .dtype = dtype,
+                      .vocabulary = vocabulary.get(),
+                      .existing = options.force ? AtomicFile::Existing::replace : AtomicFile::Existing::keep},
+                     pool, progress.callback());
   progress.erase();
   if (!options.common.quiet) {
     const double mebibytes = static_cast<double>(files::file_size(out)) / 1048576;

@@ -59,7 +59,7 @@ void export_gguf(const std::filesystem::path& path, const Config& config, const 
     slots.push_back({gguf_tensor_name(tensor.name), matrix ? type : GgmlType::f32, tensor.shape});
     total += matrix ? tensor.shape[0] * row_bytes(options.dtype, tensor.shape[1]) : tensor.bytes.size();
   }
-  write_gguf(path, pairs, slots, [&](std::size_t i, const ByteSink& sink) {
+  const auto produce = [&](std::size_t i, const ByteSink& sink) {
     const auto counted = [&](std::span<const std::byte> bytes) {
       sink(bytes);
       done += bytes.size();
@@ -70,7 +70,8 @@ void export_gguf(const std::filesystem::path& path, const Config& config, const 
     } else {
       counted(tensors[i].bytes);
     }
-  });
+  };
+  write_gguf(path, pairs, slots, produce, options.existing);
 }
 
 }  // namespace fs::model

@@ -85,7 +85,8 @@ void GgufPairs::add_texts(std::string_view key, std::span<const std::string_view
 }
 
 void write_gguf(const std::filesystem::path& path, const GgufPairs& pairs, std::span<const GgufSlot> tensors,
-                const std::function<void(std::size_t tensor, const ByteSink& sink)>& produce) {
+                const std::function<void(std::size_t tensor, const ByteSink& sink)>& produce,
+                AtomicFile::Existing existing) {
   constexpr std::uint32_t version = 3;
   std::string header = "GGUF";
   append(header, version);
@@ -104,7 +105,7 @@ void write_gguf(const std::filesystem::path& path, const GgufPairs& pairs, std::
   }
   header.append(padding_of(header.size()), '\0');
 
-  AtomicFile file(path);
+  AtomicFile file(path, existing);
   file.write(header);
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const std::size_t bytes = slot_bytes(tensors[i], path.string());

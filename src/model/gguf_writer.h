@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/atomic_file.h"
 #include "model/ggml_type.h"
 #include "model/gguf_metadata.h"
 #include "model/safetensors.h"
@@ -40,11 +41,12 @@ struct GgufSlot {
   std::vector<std::size_t> shape;
 };
 
-/// Replaces `path` by a GGUF file, version 3, with these pairs and tensors, in the given order, at the
+/// Writes a GGUF file, version 3, with these pairs and tensors, in the given order, at the
 /// default alignment. produce(i, sink) is called once for each tensor to hand over exactly its bytes. The
 /// file's bytes depend on the arguments alone. Throws Error(failed) if it cannot be written (the old file
 /// then stays as it was), if rows are no whole blocks or bytes do not fit a shape.
 void write_gguf(const std::filesystem::path& path, const GgufPairs& pairs, std::span<const GgufSlot> tensors,
-                const std::function<void(std::size_t tensor, const ByteSink& sink)>& produce);
+                const std::function<void(std::size_t tensor, const ByteSink& sink)>& produce,
+                AtomicFile::Existing existing = AtomicFile::Existing::replace);
 
 }  // namespace fs::model
