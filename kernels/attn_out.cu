@@ -14,7 +14,7 @@ attn_out_kernel(const unsigned char* o_proj, const F16* scales, int rows, int co
                 const float* mixed, float* x) {
   FS_DYNAMIC_SHARED(float, staged);
   const int row = block_x() * gemv_warps + warp_index();
-  Rows<Weights, 1, 1, chunks_ahead<Weights>(2048)> weights({{o_proj, scales, rows, chunks}}, row);
+  Rows<Weights, 1, 1, chunks_ahead<Weights, 2048>> weights({{o_proj, scales, rows, chunks}}, row);
   wait_for_previous_kernel();
   if (mixed != nullptr) {
     stage<Weights>(mixed, nullptr, 0.0F, cols, chunks, staged);

@@ -69,10 +69,8 @@ struct MatrixPlanes {
 /// row is on its way, and a lane waits for as many bytes whatever the format.
 template <class Weights>
 inline constexpr int rows_at_once = Weights::per_chunk > 8 ? Weights::per_chunk / 8 : 1;
-template <class Weights>
-inline constexpr int chunks_ahead(int cols) {
-  return cols / 32 / (Weights::per_chunk > 8 ? Weights::per_chunk : 8);
-}
+template <class Weights, int cols>
+inline constexpr int chunks_ahead = cols / 32 / (Weights::per_chunk > 8 ? Weights::per_chunk : 8);
 
 /// Rows on their way through a warp, which reads the activations once for all of them: the same `rows_each`
 /// of each of `matrices`, which have one shape. `ahead`: chunks of each row that a lane holds in registers.

@@ -16,7 +16,7 @@ head_kernel(const unsigned char* lm_head, const F16* scales, int rows, int cols,
   FS_SHARED(float, warp_logit, [gemv_warps]);
   FS_SHARED(int, warp_id, [gemv_warps]);
   constexpr int at_once = rows_at_once<Weights>;
-  using WarpRows = Rows<Weights, 1, at_once, chunks_ahead<Weights>(1024)>;
+  using WarpRows = Rows<Weights, 1, at_once, chunks_ahead<Weights, 1024>>;
   const MatrixPlanes matrix = {lm_head, scales, min(rows, (block_x() + 1) * head_rows_per_block), chunks};
   int row = block_x() * head_rows_per_block + warp_index() * at_once;
   WarpRows weights({matrix}, row);

@@ -11,7 +11,7 @@ mlp_down_kernel(const unsigned char* down, const F16* scales, int rows, int cols
                 const float* act, float* x) {
   FS_DYNAMIC_SHARED(float, staged);
   const int row = block_x() * gemv_warps + warp_index();
-  Rows<Weights, 1, 1, chunks_ahead<Weights>(3072)> weights({{down, scales, rows, chunks}}, row);
+  Rows<Weights, 1, 1, chunks_ahead<Weights, 3072>> weights({{down, scales, rows, chunks}}, row);
   wait_for_previous_kernel();
   stage<Weights>(act, nullptr, 0.0F, cols, chunks, staged);
   sync_threads();

@@ -12,7 +12,7 @@ norm_qkv_kernel(const unsigned char* qkv, const F16* scales, int rows, int cols,
   FS_DYNAMIC_SHARED(float, staged);
   constexpr int at_once = rows_at_once<Weights>;
   const int row = (block_x() * gemv_warps + warp_index()) * at_once;
-  Rows<Weights, 1, at_once, chunks_ahead<Weights>(1024)> weights({{qkv, scales, rows, chunks}}, row);
+  Rows<Weights, 1, at_once, chunks_ahead<Weights, 1024>> weights({{qkv, scales, rows, chunks}}, row);
   wait_for_previous_kernel();
   stage<Weights>(x, norm, eps, cols, chunks, staged);
   sync_threads();

@@ -15,7 +15,7 @@ swiglu_kernel(const unsigned char* gate, const F16* gate_scales, const unsigned 
   FS_DYNAMIC_SHARED(float, staged);
   constexpr int at_once = rows_at_once<Weights>;
   const int row = (block_x() * gemv_warps + warp_index()) * at_once;
-  Rows<Weights, 2, at_once, chunks_ahead<Weights>(1024)> weights(
+  Rows<Weights, 2, at_once, chunks_ahead<Weights, 1024>> weights(
       {{gate, gate_scales, rows, chunks}, {up, up_scales, rows, chunks}}, row);
   wait_for_previous_kernel();
   stage<Weights>(x, norm, eps, cols, chunks, staged);

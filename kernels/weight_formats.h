@@ -74,8 +74,11 @@ struct Int4Weights {
 /// fp16 factors of a row of `chunks`.
 template <class Weights>
 FS_DEVICE int scales_of_row(int chunks) {
-  if constexpr (Weights::chunks_per_scale == 0) return 0;
-  return (chunks + Weights::chunks_per_scale - 1) / Weights::chunks_per_scale;
+  if constexpr (Weights::chunks_per_scale == 0) {
+    return 0;
+  } else {
+    return (chunks + Weights::chunks_per_scale - 1) / Weights::chunks_per_scale;
+  }
 }
 
 /// The factor of one chunk, 1 where the format has none.
