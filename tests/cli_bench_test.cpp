@@ -146,7 +146,7 @@ TEST(Bench, JsonAndItsLinesCarryEverything) {
 TEST(Bench, CsvHasOneHeaderAndQuotesWhatNeedsIt) {
   const auto lines = lines_of(fs(quick({"--output", "csv", "--backend", "cpu"})).out);
   ASSERT_EQ(lines.size(), 3U);
-  EXPECT_TRUE(lines[0].starts_with("build,cpu,model,dtype,backend,isa,threads,test,")) << lines[0];
+  EXPECT_TRUE(lines[0].starts_with("build,cpu,model,dtype,backend,isa,kv,act,threads,test,")) << lines[0];
   for (const char* column : {"median_ts", "samples_ts", "limit_share", "roofline_read", "roofline_fp32"}) {
     EXPECT_NE(lines[0].find(column), std::string::npos) << column;
   }
