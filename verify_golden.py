@@ -379,8 +379,6 @@ def run_case(case, program, golden):
         result["note"] = note
         if worst is None or worst.passed:
             result["status"] = "passed"
-        elif case["kind"] == "taps":
-            result["layer_diff"] = first_difference(case, program)
         if worst is not None:
             share = 100 * worst.share
             result.update(worst_percent=share if share < math.inf else None, at=worst.place, values=worst.count)
@@ -388,12 +386,20 @@ def run_case(case, program, golden):
         result["error"] = str(problem)
     except Unusable as problem:
         result.update(error=str(problem), unusable=True)
+    if result["status"] == "failed" and "unusable" not in result:
+        result["layer_diff"] = first_difference(case, program)
     return result
 
 
 def first_difference(case, program):
-    """What `fs layer-diff` says of a case whose taps differ: its command and verdict, or "" where it has none."""
-    sides = ["--a", f"dump:{program.golden / case['file']}", "--b", program.backend or "auto"]
+    """What `fs layer-diff` says of a case that failed, against the recorded taps, or the reference where there are none:
+    its command and verdict, or "" where nothing in the forward pass differs."""
+    if case["kind"] == "taps":
+        sides = ["--a", f"dump:{program.golden / case['file']}", "--b", program.backend or "auto"]
+    elif "tokens" in case:
+        sides = ["--a", "reference", "--b", program.backend or "auto", "--tokens", joined(case["tokens"] + case.get("ids", []))]
+    else:
+        return ""
     command = [str(program.path), "layer-diff", "-q", *sides, "--model", program.model(case["model"])]
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
@@ -405,15 +411,15 @@ def first_difference(case, program):
 
 def line_of(result):
     head = {"passed": "ok  ", "failed": "FAIL", "skipped": "skip"}[result["status"]] + f" {result['name']:<34}"
+    verdict = f"\n     {result['layer_diff']}" if result.get("layer_diff") else ""
     if "error" in result:
-        return f"{head} {result['error']}"
+        return f"{head} {result['error']}{verdict}"
     parts = []
     if "values" in result:
         percent = result["worst_percent"]
         parts.append(f"worst {'beyond measure' if percent is None else f'{percent:.1f} %'} of tolerance"
                      + (f" at {result['at']}" if result["at"] else "") + f", {result['values']} values")
-    line = f"{head} " + " · ".join(parts + [result["note"]])
-    return line + (f"\n     {result['layer_diff']}" if result.get("layer_diff") else "")
+    return f"{head} " + " · ".join(parts + [result["note"]]) + verdict
 
 
 def check_files(golden, manifest):

@@ -1,6 +1,9 @@
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/time.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <csignal>
@@ -8,6 +11,7 @@
 #include <stdexcept>
 #include <vector>
 
+#include "base/atomic_file.h"
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/json.h"
@@ -155,6 +159,88 @@ TEST(AtomicFile, CannotBeMadeWhereThereIsNoDirectory) {
     file.commit();
   });
   EXPECT_EQ(files_in(directory.path()), 1U);
+}
+
+TEST(AtomicFile, FollowsLinks) {
+  const ScratchDirectory directory;
+  write_bytes(directory / "a", "old");
+  std::filesystem::create_symlink("a", directory / "link");
+  std::filesystem::create_symlink("new", directory / "dangling");
+  for (const char* name : {"link", "dangling"}) {
+    AtomicFile file(directory / name);
+    file.write("text");
+    file.commit();
+    EXPECT_TRUE(std::filesystem::is_symlink(directory / name)) << name;
+  }
+  EXPECT_EQ(read_bytes(directory / "a"), "text");
+  EXPECT_EQ(read_bytes(directory / "new"), "text");
+  EXPECT_EQ(files_in(directory.path()), 4U);
+}
+
+TEST(AtomicFile, WritesIntoWhatIsNoRegularFile) {
+  const ScratchDirectory directory;
+  const auto pipe = directory / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  const int reader = ::open(pipe.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  ASSERT_GE(reader, 0);
+  {
+    AtomicFile file(pipe);
+    file.write("text");
+    file.commit();
+  }
+  char buffer[8] = {};
+  EXPECT_EQ(::read(reader, buffer, sizeof buffer), 4);
+  EXPECT_STREQ(buffer, "text");
+  ::close(reader);
+  EXPECT_TRUE(std::filesystem::is_fifo(pipe));
+  EXPECT_EQ(files_in(directory.path()), 1U);
+  std::filesystem::create_symlink("/dev/full", directory / "full");
+  error_of(ExitCode::failed, [&] {
+    AtomicFile file(directory / "full");
+    file.write("text");
+    file.commit();
+  });
+  EXPECT_TRUE(std::filesystem::is_character_file("/dev/full"));
+  for (const char* name : {"", "-"}) error_of(ExitCode::usage, [&] { AtomicFile file{name}; });
+}
+
+TEST(AtomicFile, KeepsWhatAppearsMeanwhile) {
+  const ScratchDirectory directory;
+  error_of(ExitCode::failed, [&] {
+    AtomicFile file(directory / "a", AtomicFile::Existing::keep);
+    file.write("late");
+    write_bytes(directory / "a", "first");
+    file.commit();
+  });
+  EXPECT_EQ(read_bytes(directory / "a"), "first");
+  EXPECT_EQ(files_in(directory.path()), 1U);
+}
+
+TEST(AtomicFile, TemporariesCanBeRemovedInASignalHandler) {
+  const ScratchDirectory directory;
+  AtomicFile one(directory / "a"), two(directory / "b");
+  EXPECT_EQ(files_in(directory.path()), 2U);
+  remove_temporaries();
+  EXPECT_EQ(files_in(directory.path()), 0U);
+}
+
+TEST(ReadStream, ReadsPipesAndAsksWhenASignalArrives) {
+  const ScratchDirectory directory;
+  write_bytes(directory / "a", "text");
+  EXPECT_EQ(read_stream(directory / "a", [] {}), "text");
+  const auto pipe = directory / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  error_of(ExitCode::unusable, [&] { read_file(pipe); });  // does not wait
+  struct sigaction action {
+  }, before{};
+  action.sa_handler = [](int) {};
+  ASSERT_EQ(::sigaction(SIGALRM, &action, &before), 0);
+  const itimerval soon{{0, 20'000}, {0, 20'000}}, never{};
+  ::setitimer(ITIMER_REAL, &soon, nullptr);
+  error_of(ExitCode::interrupted,
+           [&] { read_stream(pipe, [] { fail(ExitCode::interrupted, "interrupted"); }); });
+  ::setitimer(ITIMER_REAL, &never, nullptr);
+  ::sigaction(SIGALRM, &before, nullptr);
 }
 
 TEST(Json, BoundsDepthAndNamesTheSource) {

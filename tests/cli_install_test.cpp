@@ -8,8 +8,8 @@
 namespace cli_test {
 namespace {
 
-const std::vector<std::string> commands = {"generate",   "logits", "layer-diff",  "tokenize",
-                                           "detokenize", "inspect", "synth"};
+const std::vector<std::string> commands = {"generate", "logits",     "layer-diff", "eval",     "bench",
+                                           "tokenize", "detokenize", "inspect",    "quantize", "synth"};
 
 std::set<std::string> flags_of(const std::string& command) {
   const std::string help = fs({command, "--help"}).out;

@@ -271,6 +271,36 @@ TEST(LayerDiff, ComparesWeightFormats) {
   }
 }
 
+TEST(LayerDiff, EqualValuesAreWithinNoTolerance) {
+  EXPECT_EQ(layer_diff(
+                {"--a", "cpu", "--b", "cpu", "--atol", "0", "--rtol", "0", "--model", odd, "--tokens", "1,2"})
+                .code,
+            0);
+}
+
+TEST(LayerDiff, NamesTheFirstProjectionThatRoundedActivationsChange) {
+  for (const std::string act : {"int8", "bf16"}) {
+    SCOPED_TRACE(act);
+    const std::string b = "cpu:q8_0,act=" + act;
+    const Outcome lossy = layer_diff({"--a", "cpu:q8_0", "--b", b, "--model", odd, "--tokens", odd_tokens});
+    EXPECT_EQ(lossy.code, 1) << lossy.err;
+    EXPECT_TRUE(has(lossy.out, "first difference: layer 0 q")) << lossy.out;
+    EXPECT_TRUE(has(lossy.out, "B: " + b)) << lossy.out;
+    EXPECT_EQ(layer_diff({"--a", b, "--b", b, "--model", odd, "--tokens", odd_tokens}).code, 0);
+  }
+}
+
+TEST(LayerDiff, NamesTheKeysThatTheCacheRounds) {
+  for (const std::string kv : {"f16", "bf16"}) {
+    SCOPED_TRACE(kv);
+    const std::string b = "cpu,kv=" + kv;
+    const Outcome lossy = layer_diff({"--a", "cpu", "--b", b, "--model", odd, "--tokens", odd_tokens});
+    EXPECT_EQ(lossy.code, 1) << lossy.err;
+    EXPECT_TRUE(has(lossy.out, "first difference: layer 0 k")) << lossy.out;
+    EXPECT_EQ(layer_diff({"--self", "--b", b, "--model", odd, "--tokens", odd_tokens}).code, 0);
+  }
+}
+
 TEST(LayerDiff, RefusesWhatDoesNotGoTogether) {
   const auto refuse = [](std::vector<std::string> args, const char* needle) {
     args.insert(args.end(), {"--model", odd, "--tokens", "1,2"});
@@ -284,6 +314,11 @@ TEST(LayerDiff, RefusesWhatDoesNotGoTogether) {
   refuse({"--a", "cpu,isa"}, "KEY=VALUE");
   refuse({"--a", "cpu,colour=red"}, "colour");
   refuse({"--a", "cpu,threads=0"}, "threads");
+  refuse({"--a", "cpu,kv=q8_0"}, "kv");
+  refuse({"--a", "cpu,act=int9"}, "int9");
+  refuse({"--a", "reference,kv=f16"}, "--kv f16: backend reference has f32 only");
+  refuse({"--b", "cuda-emulated,act=int8"}, "--act int8: backend cuda-emulated has f32 only");
+  refuse({"--b", "cpu,act=int8"}, "model.embed_tokens.weight is BF16");
   refuse({"--a", "dump:"}, "dump:");
   refuse({"--a", "reference,model=" + tiny_model()}, "different shapes");
   refuse({"--a", "golden", "--decode", "2"}, "--decode");

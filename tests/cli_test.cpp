@@ -15,7 +15,7 @@ TEST(Usage, VersionAndHelpGoToStdout) {
   const Outcome version = fs({"--version"});
   EXPECT_EQ(version.code, 0);
   EXPECT_TRUE(std::regex_match(version.out, std::regex(R"(fs \d+\.\d+\.\d+\n)"))) << version.out;
-  for (const char* command : {"generate", "logits", "tokenize", "detokenize", "inspect", "synth"}) {
+  for (const char* command : {"generate", "logits", "bench", "tokenize", "detokenize", "inspect", "synth"}) {
     const Outcome help = fs({command, "--help"});
     EXPECT_EQ(help.code, 0);
     EXPECT_EQ(help.err, "");
@@ -270,7 +270,7 @@ TEST(Inspect, ADamagedCheckpointExitsWith3AndSaysWhat) {
 }
 
 TEST(Inspect, VerifyComparesWithThePins) {
-  expect_error(fs({"inspect", "--verify", odd}), 2, "only Qwen/Qwen3-0.6B is pinned");
+  expect_error(fs({"inspect", "--verify", odd}), 2, "only the published Qwen/Qwen3-0.6B is pinned");
   const TemporaryDirectory directory;
   ASSERT_EQ(fs({"synth", "tiny-odd", directory.path().string(), "-q"}).code, 0);
   // The same shape as the pinned model in config.json, everything else is wrong.

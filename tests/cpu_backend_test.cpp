@@ -37,7 +37,7 @@ class EveryIsa : public ::testing::TestWithParam<const Kernels*> {
  protected:
   std::unique_ptr<Backend> cpu(const model::Config& config, model::Weights weights,
                                std::size_t threads = 2) const {
-    return make_backend(config, std::move(weights), threads, GetParam()->name);
+    return make_backend(config, std::move(weights), {.threads = threads, .isa = GetParam()->name});
   }
   std::unique_ptr<Backend> cpu(const model::Config& config, std::size_t threads = 2) const {
     return cpu(config, synthetic_weights(config), threads);
@@ -136,6 +136,100 @@ TEST_P(EveryIsa, MatchesTheReferenceOnQuantizedWeights) {
   }
 }
 
+/// The reference is fed with the keys and values that the other side's cache holds, each of which has to be
+/// the nearest one to its own; every other value must be within tolerance.
+TEST_P(EveryIsa, KeepsKeysAndValuesInTheFormatAskedFor) {
+  const model::Config config = model::synthetic_config("tiny-odd");
+  const auto want = reference_of(config);
+  for (const model::Dtype kv : {model::Dtype::f16, model::Dtype::bf16}) {
+    const auto got =
+        make_backend(config, synthetic_weights(config), {.threads = 2, .isa = GetParam()->name, .kv = kv});
+    const float half_ulp = kv == model::Dtype::f16 ? 0x1p-11F : 0x1p-8F;
+    for (const std::size_t rows : kRows) {
+      const auto tokens = some_tokens(rows, config.vocab_size), next = some_tokens(3, config.vocab_size, 4);
+      const auto run = [&](const Backend& backend, TapLog& log) {
+        Session session(backend, rows + next.size());
+        engine::ForwardOptions options;
+        options.taps = &log;
+        options.chunk = 130;
+        session.forward(tokens, options);
+        session.forward(next, options);
+      };
+      TapLog held, log;
+      run(*got, held);
+      std::size_t at = 0;
+      log.change = [&](const engine::Tap& tap) {
+        const auto& entry = held.entries.at(at++);
+        if (tap.point != TapPoint::k && tap.point != TapPoint::v) return;
+        ASSERT_EQ(entry.key, engine::tap_key(tap.point, tap.layer));
+        std::copy(entry.values.begin(), entry.values.end(), tap.values.begin());
+      };
+      run(*want, log);
+      ASSERT_EQ(log.entries.size(), held.entries.size());
+      for (std::size_t i = 0; i < held.entries.size(); ++i) {
+        const auto &ours = held.entries[i].values, &theirs = log.entries[i].values;
+        const std::string what = fmt::format("{} rows {} {}", model::name(kv), rows, held.entries[i].key);
+        const TapPoint point = held.entries[i].tap.point;
+        if (point != TapPoint::k && point != TapPoint::v) {
+          expect_close(ours, theirs, what);
+          continue;
+        }
+        std::vector<std::byte> stored(ours.size() * 2);
+        std::vector<float> again(ours.size());
+        ASSERT_TRUE(model::encode(kv, ours, stored.data()));
+        model::decode(kv, stored.data(), again);
+        ASSERT_EQ(again, ours) << what << ": not values of the format";
+        for (std::size_t j = 0; j < ours.size(); ++j) {
+          ASSERT_LE(std::abs(ours[j] - theirs[j]), 1e-5F + (half_ulp + 1e-5F) * std::abs(theirs[j])) << what;
+        }
+      }
+    }
+  }
+}
+
+/// Every operation fed with the reference's values: then the projections, and they alone, err by more than
+/// the tolerance.
+TEST_P(EveryIsa, RoundsActivationsForProductsAndNothingElse) {
+  const model::Config config = model::synthetic_config("tiny-odd");
+  ThreadPool pool(2);
+  const model::Weights weights = model::quantize(config, synthetic_weights(config), model::Dtype::q8_0, pool);
+  const auto want = reference::make_backend(config, weights, 2);
+  for (const Activations act : {Activations::bf16, Activations::int8}) {
+    const auto got = make_backend(config, weights, {.threads = 2, .isa = GetParam()->name, .act = act});
+    for (const std::size_t rows : {1U, 17U}) {
+      const auto tokens = some_tokens(rows, config.vocab_size);
+      const TapLog right = taps_of(*want, {}, tokens);
+      TapLog log;
+      std::size_t at = 0;
+      log.change = [&](const engine::Tap& tap) {
+        const auto& entry = right.entries.at(at++);
+        std::copy(entry.values.begin(), entry.values.end(), tap.values.begin());
+      };
+      Session session(*got, rows);
+      engine::ForwardOptions options;
+      options.chunk = rows;
+      options.taps = &log;
+      options.on_logits = [](std::size_t, std::span<const float>) {};
+      session.forward(tokens, options);
+      ASSERT_EQ(log.entries.size(), right.entries.size());
+      for (std::size_t i = 0; i < log.entries.size(); ++i) {
+        const std::string what = fmt::format("{} rows, {}", rows, log.entries[i].key);
+        const auto &ours = log.entries[i].values, &theirs = right.entries[i].values;
+        const TapPoint point = log.entries[i].tap.point;
+        const bool product = point == TapPoint::q || point == TapPoint::k || point == TapPoint::v ||
+                             point == TapPoint::attn_resid || point == TapPoint::mlp_act ||
+                             point == TapPoint::block_out || point == TapPoint::logits;
+        double worst = 0;
+        for (std::size_t j = 0; j < ours.size(); ++j) {
+          worst = std::max(worst, std::abs(ours[j] - theirs[j]) / (1e-4 + 1e-4 * std::abs(theirs[j])));
+        }
+        EXPECT_EQ(worst > 1, product) << what << ": " << worst << " of the tolerance";
+        EXPECT_LT(worst, 1000) << what;
+      }
+    }
+  }
+}
+
 TEST_P(EveryIsa, IsBitIdenticalForAnyNumberOfThreads) {
   const model::Config config = model::synthetic_config("tiny-odd");
   const auto one = cpu(config, 1);
@@ -217,10 +311,22 @@ TEST_P(EveryIsa, GoesOnWithTheValuesThatAnObserverLeaves) {
   }
 }
 
+TEST(CpuBackend, RefusesInt8ActivationsWithoutWeightsForThem) {
+  const model::Config config = small_config();
+  try {
+    make_backend(config, synthetic_weights(config), {.act = Activations::int8});
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::usage);
+    EXPECT_NE(std::string(error.what()).find("model.embed_tokens.weight is BF16"), std::string::npos)
+        << error.what();
+  }
+}
+
 TEST(CpuBackend, RefusesAnIsaThatIsNotThere) {
   const model::Config config = small_config();
   try {
-    make_backend(config, synthetic_weights(config), 1, "mmx");
+    make_backend(config, synthetic_weights(config), {.isa = "mmx"});
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ExitCode::usage);

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <iostream>
@@ -30,6 +31,7 @@ using model::Dtype;
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr std::size_t kTokens[] = {1, 2, 5, 17, 64, 129};
+constexpr Dtype kCacheDtypes[] = {Dtype::f32, Dtype::f16, Dtype::bf16};
 constexpr Dtype kDtypes[] = {Dtype::f32, Dtype::f16, Dtype::bf16, Dtype::q8_0, Dtype::int4};
 
 std::vector<float> random_floats(std::size_t n, std::uint32_t seed, float spread = 1) {
@@ -94,7 +96,9 @@ struct Stored {
 
 class EveryIsa : public ::testing::TestWithParam<const Kernels*> {
  protected:
-  Team team(std::size_t threads = 2) const { return Team(threads, *GetParam()); }
+  Team team(std::size_t threads = 2, Activations activations = Activations::f32) const {
+    return Team(threads, *GetParam(), activations);
+  }
   const Kernels& kernels() const { return *GetParam(); }
 };
 INSTANTIATE_TEST_SUITE_P(Cpu, EveryIsa, ::testing::ValuesIn(available_kernels()),
@@ -221,6 +225,128 @@ TEST_P(EveryIsa, LinearAddAndSwigluMatchTheReference) {
       linear_swiglu(team, gate.matrix, up.matrix, x, act.span());
       reference::swiglu(gated, upped);
       expect_close(act, gated, "swiglu " + what);
+    }
+  }
+}
+
+/// What `x` [tokens, cols] is rounded to, by the definition in cpu/backend.h; sums of its products are exact.
+std::vector<float> rounded(Activations activations, std::span<const float> x, std::size_t cols) {
+  std::vector<float> out(x.begin(), x.end());
+  for (std::size_t row = 0; row < x.size(); row += cols) {
+    for (std::size_t i = 0; i < cols; i += 32) {
+      const auto block = std::span(out).subspan(row + i, std::min<std::size_t>(32, cols - i));
+      float largest = 0;
+      for (const float value : block) largest = std::max(largest, std::abs(value));
+      for (float& value : block) {
+        value = activations == Activations::bf16 ? model::bf16_to_float(model::float_to_bf16(value))
+                : largest == 0                   ? 0
+                                                 : largest / 127 * std::nearbyint(value * (127 / largest));
+      }
+    }
+  }
+  return out;
+}
+
+TEST_P(EveryIsa, RoundedActivationsAreExactToTheirDefinition) {
+  ThreadPool pool(2);
+  for (const Activations act : {Activations::bf16, Activations::int8}) {
+    Team team = this->team(2, act);
+    for (const Dtype dtype : {Dtype::bf16, Dtype::q8_0, Dtype::int4}) {
+      if (act == Activations::int8 && dtype == Dtype::bf16) continue;
+      for (const Shape shape :
+           {Shape{1, 1}, {3, 20}, {33, 72}, {72, 151}, {130, 300}, {200, 1024}, {72, 3072}}) {
+        for (const std::size_t tokens : kTokens) {
+          const std::string what =
+              fmt::format("{} {} [{}, {}] tokens {}", act == Activations::bf16 ? "bf16" : "int8",
+                          model::name(dtype), shape.rows, shape.cols, tokens);
+          const Stored w(dtype, shape.rows, shape.cols, 7), v(dtype, shape.rows, shape.cols, 8);
+          const auto x = random_floats(tokens * shape.cols, static_cast<std::uint32_t>(tokens));
+          const auto seen = rounded(act, x, shape.cols);
+          std::vector<float> want(tokens * shape.rows), up(want.size());
+          reference::linear(pool, w.matrix, seen, want);
+          reference::linear(pool, v.matrix, seen, up);
+          Guarded got(want.size()), sum(want.size()), act_out(want.size());
+          linear(team, {{w.matrix, got.span()}}, x);
+          expect_close(got, want, what);
+
+          std::fill(sum.span().begin(), sum.span().end(), 0.5F);
+          linear_add(team, w.matrix, x, sum.span());
+          std::vector<float> shifted = want;
+          for (float& value : shifted) value += 0.5F;
+          expect_close(sum, shifted, "add " + what);
+
+          linear_swiglu(team, w.matrix, v.matrix, x, act_out.span());
+          reference::swiglu(want, up);
+          expect_close(act_out, want, "swiglu " + what);
+        }
+      }
+    }
+  }
+}
+
+/// Where scales are powers of two and every q is what it was made of, int8 products are sums of small
+/// integers: exact to the last bit.
+TEST_P(EveryIsa, Int8ProductsAreExactIntegers) {
+  Team team = this->team(2, Activations::int8);
+  constexpr std::size_t rows = 37, cols = 1000;
+  for (const Dtype dtype : {Dtype::q8_0, Dtype::int4}) {
+    std::mt19937 random(3);
+    const int largest = dtype == Dtype::q8_0 ? 127 : 8;
+    const std::size_t group = model::block_elements(dtype);
+    model::Matrix w{dtype, rows, cols, nullptr};
+    std::vector<std::byte> bytes(rows * w.row_bytes());
+    std::vector<float> weights(rows * cols);
+    for (std::size_t r = 0; r < rows; ++r) {
+      const auto row = std::span(weights).subspan(r * cols, cols);
+      for (std::size_t i = 0; i < cols; ++i) {
+        const auto span = static_cast<unsigned>(2 * largest);
+        row[i] = i % group == 0 ? static_cast<float>(-largest)
+                                : static_cast<float>(static_cast<int>(random() % span) - largest);
+      }
+      ASSERT_TRUE(model::encode(dtype, row, bytes.data() + r * w.row_bytes()));
+      std::vector<float> stored(cols);
+      model::decode(dtype, bytes.data() + r * w.row_bytes(), stored);
+      ASSERT_TRUE(std::equal(row.begin(), row.end(), stored.begin())) << model::name(dtype);
+    }
+    w.data = bytes.data();
+    for (const std::size_t tokens : kTokens) {
+      std::vector<float> x(tokens * cols);
+      for (std::size_t i = 0; i < x.size(); ++i) {
+        x[i] = i % cols % 32 == 5 ? -127.0F : static_cast<float>(static_cast<int>(random() % 255) - 127);
+        if (i % cols >= cols - cols % 32) x[i] = i % 2 == 0 ? 127.0F : 1.0F;  // no fifth element there
+      }
+      Guarded got(tokens * rows);
+      linear(team, {{w, got.span()}}, x);
+      EXPECT_TRUE(got.zones_intact());
+      for (std::size_t t = 0; t < tokens; ++t) {
+        for (std::size_t r = 0; r < rows; ++r) {
+          std::int64_t want = 0;
+          for (std::size_t i = 0; i < cols; ++i) {
+            want +=
+                static_cast<std::int64_t>(x[t * cols + i]) * static_cast<std::int64_t>(weights[r * cols + i]);
+          }
+          ASSERT_EQ(got.span()[t * rows + r], static_cast<float>(want))
+              << model::name(dtype) << " tokens " << tokens << " row " << r;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(EveryIsa, Int8KeepsWhatIsNotFiniteVisible) {
+  Team team = this->team(1, Activations::int8);
+  for (const Dtype dtype : {Dtype::q8_0, Dtype::int4}) {
+    const Stored w(dtype, 20, 300, 1);
+    for (const float bad : {kNan, kInf, -kInf}) {
+      for (const std::size_t tokens : kTokens) {
+        auto x = random_floats(tokens * 300, 2);
+        x[(tokens - 1) * 300 + 77] = bad;
+        Guarded got(tokens * 20);
+        linear(team, {{w.matrix, got.span()}}, x);
+        for (std::size_t i = 0; i < got.span().size(); ++i) {
+          EXPECT_EQ(std::isfinite(got.span()[i]), i / 20 != tokens - 1) << i;
+        }
+      }
     }
   }
 }
@@ -353,6 +479,63 @@ TEST_P(EveryIsa, AddAndScaleStayInside) {
   }
 }
 
+TEST_P(EveryIsa, CacheHoldsTheNearestValues) {
+  model::Config config;
+  config.n_layers = 1;
+  config.n_kv_heads = 1;
+  config.head_dim = 20;
+  const auto random = random_floats(20'000, 1, 3);
+  std::vector<float> x(random.begin(), random.end());
+  for (const float scale : {1e-6F, 1e-4F, 1e3F}) {
+    for (std::size_t i = 0; i < 5'000; ++i) x.push_back(random[i] * scale);
+  }
+  for (const float value : {0.0F, -0.0F, 1.0F + 0x1p-11F, 1.0F + 0x1p-8F, 1.0F + 0x1.8p-7F, 65519.9F,
+                            65520.0F, -1e30F, kInf, -kInf, kNan, -kNan}) {
+    x.push_back(value);
+  }
+  x.push_back(std::bit_cast<float>(0x7FFFFFFFU));  // NaNs that rounding would carry to zero
+  x.push_back(std::bit_cast<float>(0xFFFFFFFFU));
+  for (const Dtype dtype : {Dtype::f16, Dtype::bf16}) {
+    const KvCache cache(config, kernels(), dtype);
+    Guarded got(x);
+    cache.round(got.span());
+    EXPECT_TRUE(got.zones_intact());
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const float held = got.span()[i];
+      if (std::isnan(x[i])) {
+        EXPECT_TRUE(std::isnan(held)) << i;
+        continue;
+      }
+      const float want = dtype == Dtype::f16 ? model::f16_to_float(model::float_to_f16(x[i]))
+                                             : model::bf16_to_float(model::float_to_bf16(x[i]));
+      ASSERT_EQ(std::bit_cast<std::uint32_t>(held), std::bit_cast<std::uint32_t>(want))
+          << model::name(dtype) << " " << x[i];
+    }
+    for (const std::size_t n : {1U, 7U, 8U, 9U, 20U}) {  // writes no more than n
+      std::vector<std::byte> out(n * 2 + 8, std::byte{0x5A});
+      cache.kernels().store(x.data(), n, out.data());
+      for (std::size_t i = n * 2; i < out.size(); ++i) EXPECT_EQ(out[i], std::byte{0x5A}) << n;
+    }
+  }
+}
+
+TEST_P(EveryIsa, HalfTheFormatIsHalfTheCache) {
+  model::Config config;
+  config.n_layers = 3;
+  config.n_kv_heads = 2;
+  config.head_dim = 128;
+  std::vector<std::size_t> bytes;
+  for (const Dtype dtype : kCacheDtypes) {
+    KvCache cache(config, kernels(), dtype);
+    EXPECT_EQ(cache.bytes(), 0U);
+    cache.grow(300);
+    bytes.push_back(cache.bytes());
+  }
+  EXPECT_EQ(bytes[0], 3U * 3 * KvCache::block * 2 * 2 * 128 * sizeof(float));
+  EXPECT_EQ(bytes[1] * 2, bytes[0]);
+  EXPECT_EQ(bytes[2] * 2, bytes[0]);
+}
+
 TEST_P(EveryIsa, AttentionMatchesTheReference) {
   ThreadPool pool(2);
   for (const std::size_t threads : {1U, 3U}) {
@@ -369,18 +552,24 @@ TEST_P(EveryIsa, AttentionMatchesTheReference) {
           const auto q = random_floats(tokens * config.q_width(), 1);
           const auto keys = random_floats(positions * config.kv_width(), 2),
                      values = random_floats(positions * config.kv_width(), 3);
-          KvCache cache(config);
-          cache.grow(positions);
-          cache.store(1, 0, std::span(keys).first(first * config.kv_width()),
-                      std::span(values).first(first * config.kv_width()));
-          cache.store(1, first, std::span(keys).subspan(first * config.kv_width()),
-                      std::span(values).subspan(first * config.kv_width()));
-          std::vector<float> want(q.size());
-          reference::attention(pool, config, q, keys, values, first, want);
-          Guarded got(q.size());
-          attention(team, config, q, cache, 1, first, got.span());
-          expect_close(got, want,
-                       fmt::format("group {} dim {} first {} tokens {}", group, dim, first, tokens));
+          for (const Dtype dtype : kCacheDtypes) {
+            KvCache cache(config, kernels(), dtype);
+            cache.grow(positions);
+            cache.store(1, 0, std::span(keys).first(first * config.kv_width()),
+                        std::span(values).first(first * config.kv_width()));
+            cache.store(1, first, std::span(keys).subspan(first * config.kv_width()),
+                        std::span(values).subspan(first * config.kv_width()));
+            auto held_keys = keys, held_values = values;
+            cache.round(held_keys);
+            cache.round(held_values);
+            std::vector<float> want(q.size());
+            reference::attention(pool, config, q, held_keys, held_values, first, want);
+            Guarded got(q.size());
+            attention(team, config, q, cache, 1, first, got.span());
+            expect_close(got, want,
+                         fmt::format("{} group {} dim {} first {} tokens {}", model::name(dtype), group, dim,
+                                     first, tokens));
+          }
         }
       }
     }
@@ -399,14 +588,16 @@ TEST_P(EveryIsa, AttentionSeesNoLaterPositionEvenIfItIsNotFinite) {
   auto keys = random_floats(tokens * 20, 2), values = random_floats(tokens * 20, 3);
   keys[bad * 20 + 3] = kNan;
   values[bad * 20 + 5] = kInf;
-  KvCache cache(config);
-  cache.grow(tokens);
-  cache.store(0, 0, keys, values);
-  std::vector<float> out(q.size());
-  attention(team, config, q, cache, 0, 0, out);
-  for (std::size_t t = 0; t < tokens; ++t) {
-    EXPECT_EQ(std::isfinite(out[t * 40 + 5]), t < bad) << t;
-    EXPECT_EQ(std::isfinite(out[t * 40 + 25]), t < bad) << t;
+  for (const Dtype dtype : kCacheDtypes) {
+    KvCache cache(config, kernels(), dtype);
+    cache.grow(tokens);
+    cache.store(0, 0, keys, values);
+    std::vector<float> out(q.size());
+    attention(team, config, q, cache, 0, 0, out);
+    for (std::size_t t = 0; t < tokens; ++t) {
+      EXPECT_EQ(std::isfinite(out[t * 40 + 5]), t < bad) << t;
+      EXPECT_EQ(std::isfinite(out[t * 40 + 25]), t < bad) << t;
+    }
   }
 }
 
@@ -421,7 +612,7 @@ TEST_P(EveryIsa, AttentionSurvivesScoresThatOverflowExp) {
   for (const std::size_t tokens : {1U, 129U}) {
     const auto q = random_floats(tokens * 20, 1, 60), keys = random_floats(tokens * 20, 2, 60),
                values = random_floats(tokens * 20, 3);
-    KvCache cache(config);
+    KvCache cache(config, kernels(), Dtype::f32);
     cache.grow(tokens);
     cache.store(0, 0, keys, values);
     std::vector<float> want(q.size());

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "schedules.h"
 #include "emulator_kernels.h"
 #include "model/dtype.h"
+#include "schedules.h"
 
 namespace fs::gpu {
 namespace {

@@ -148,6 +148,7 @@ class FaultyBackend final : public engine::Backend {
   std::string_view name() const override { return backend_->name(); }
   const Config& config() const override { return backend_->config(); }
   std::size_t preferred_chunk() const override { return backend_->preferred_chunk(); }
+  std::size_t kv_position_bytes() const override { return backend_->kv_position_bytes(); }
   std::unique_ptr<engine::KvCache> make_cache(std::size_t context) const override {
     return backend_->make_cache(context);
   }

@@ -166,7 +166,7 @@ TEST(Checkpoint, SyntheticModelHasATableWithoutBeingGenerated) {
 TEST(Checkpoint, ProgressMayInterruptGeneration) {
   ThreadPool pool(2);
   const auto interrupt = [](std::string_view stage, std::uint64_t, std::uint64_t) {
-    EXPECT_EQ(stage, "generate");
+    EXPECT_EQ(stage, "synthesize");
     throw Error(ExitCode::interrupted, "interrupted");
   };
   EXPECT_THROW(Checkpoint::open(locate("synthetic:qwen3-4b")).load(pool, interrupt), Error);

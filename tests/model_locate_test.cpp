@@ -54,10 +54,27 @@ TEST_F(Locate, DirectoryAndFile) {
   EXPECT_EQ(locate(paths.bundled.string(), paths).path, paths.bundled);
   write_bytes(scratch / "w.safetensors", "");
   EXPECT_EQ(locate((scratch / "w.safetensors").string(), paths).path, scratch / "w.safetensors");
-  write_bytes(scratch / "w.gguf", "");
-  expect_mentions(message((scratch / "w.gguf").string()), {"w.gguf", ".safetensors"});
+  write_bytes(scratch / "w.bin", "");
+  expect_mentions(message((scratch / "w.bin").string()), {"w.bin", ".safetensors", ".gguf"});
   expect_mentions(message("/nowhere/at/all"), {"/nowhere/at/all", "ORG/NAME"});
   expect_mentions(message(""), {"\"\"", "ORG/NAME"});
+}
+
+TEST_F(Locate, GgufFileByItselfInADirectoryOrInTheCache) {
+  const auto folder = scratch / "g";
+  write_bytes(folder / "w.gguf", "");
+  EXPECT_EQ(locate((folder / "w.gguf").string(), paths).path, folder / "w.gguf");
+  EXPECT_EQ(locate(folder.string(), paths).path, folder / "w.gguf");
+  paths.fs_model = folder.string();
+  EXPECT_EQ(locate({}, paths).path, folder / "w.gguf");
+  paths.fs_model.clear();
+  write_bytes(entry("models--Org--G") / "snapshots/aaa/w.gguf", "");
+  EXPECT_EQ(locate("Org/G", paths).path, entry("models--Org--G") / "snapshots/aaa/w.gguf");
+
+  write_bytes(folder / "v.gguf", "");
+  expect_mentions(message(folder.string()), {"2 .gguf files", "--model FILE"});
+  write_bytes(folder / "config.json", "{}");  // a checkpoint: it counts, not what lies beside it
+  EXPECT_EQ(locate(folder.string(), paths).path, folder);
 }
 
 TEST_F(Locate, Synthetic) {

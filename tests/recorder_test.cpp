@@ -199,8 +199,9 @@ TEST_F(RecorderTest, RefusesRowsThatDoNotFollow) {
 }
 
 TEST_F(RecorderTest, RefusesToWriteNothingOrHalfAPass) {
-  EXPECT_NE(message_of([&] { Recorder(everything()).recording().write(file, {}); }).find("nothing was recorded"),
-            std::string::npos);
+  EXPECT_NE(
+      message_of([&] { Recorder(everything()).recording().write(file, {}); }).find("nothing was recorded"),
+      std::string::npos);
   std::vector<float> values(4);
   Recorder recorder(everything());
   recorder.observe({TapPoint::embed, 0, 0, 0, 2, 1, 2, values});
@@ -210,8 +211,9 @@ TEST_F(RecorderTest, RefusesToWriteNothingOrHalfAPass) {
   EXPECT_FALSE(std::filesystem::exists(file));
   Recorder whole({{TapPoint::embed}, {}});
   run(whole, 5);
-  EXPECT_NE(message_of([&] { whole.recording().write(directory / "absent" / "x.safetensors", {}); }).find("absent"),
-            std::string::npos);
+  EXPECT_NE(
+      message_of([&] { whole.recording().write(directory / "absent" / "x.safetensors", {}); }).find("absent"),
+      std::string::npos);
 }
 
 }  // namespace

@@ -32,7 +32,8 @@ need_packages() {
   fi
 }
 
-# build PRESET TARGET…: configures build/PRESET if it is new, then builds; silent unless something fails or takes long.
+# build PRESET TARGET…: configures build/PRESET if it is new, then builds; silent unless something fails or takes over three
+# seconds.
 build() {
   local preset=$1 directory=$root/build/$1
   shift
@@ -40,10 +41,14 @@ build() {
   exec 9>"$directory.lock"
   flock 9  # two calls at once build once
   local log=$directory/build.log
+  local patience
+  (sleep 3 && say "building in build/$preset: minutes if it is new (log: build/$preset/build.log)") 9>&- &
+  patience=$!
   if [[ ! -f $directory/build.ninja ]]; then
-    say "building in build/$preset (the first time takes a few minutes)"
     (cd "$root" && cmake --preset "$preset") >"$log" 2>&1 || { cat "$log" >&2; say "configuring build/$preset failed"; exit 1; }
   fi
   ninja -C "$directory" "$@" >"$log" 2>&1 || { cat "$log" >&2; say "building in build/$preset failed"; exit 1; }
   exec 9>&-
+  kill "$patience" 2>/dev/null || true
+  wait "$patience" 2>/dev/null || true
 }

@@ -1,5 +1,6 @@
 #include "base/json.h"
 
+#include <new>
 #include <utility>
 
 #include "base/error.h"
@@ -13,6 +14,7 @@ JsonDocument JsonDocument::parse(std::string_view text, std::string source, std:
   document.parser_ = std::make_unique<simdjson::dom::parser>();
   auto error = document.parser_->allocate(text.size(), max_depth);
   if (!error) error = document.parser_->parse(text.data(), text.size()).get(document.root_);
+  if (error == simdjson::MEMALLOC) throw std::bad_alloc();
   if (error) {
     fail(ExitCode::unusable, "{}: not valid JSON: {}", document.source_, simdjson::error_message(error));
   }

@@ -1,6 +1,7 @@
 #pragma once
 #include <cstddef>
 #include <filesystem>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -31,27 +32,14 @@ class MappedFile {
   std::size_t size_ = 0;
 };
 
-/// Reads a whole file into memory: for small files and for pipes. `-` is standard input.
-/// Throws Error(unusable) if it cannot be read or is larger than `limit` bytes.
+/// Reads a whole regular file into memory: for small ones. Throws Error(unusable) if it is missing, not
+/// readable, no regular file or larger than `limit` bytes.
 std::string read_file(const std::filesystem::path& path, std::size_t limit = std::size_t{1} << 30);
 
-/// Replaces a file whole: writes a temporary name in the same directory, syncs, renames. On any error the old
-/// file is untouched, the temporary is gone and Error(failed) says why (a full disk included).
-class AtomicFile {
- public:
-  explicit AtomicFile(std::filesystem::path path);
-  AtomicFile(const AtomicFile&) = delete;
-  AtomicFile& operator=(const AtomicFile&) = delete;
-  ~AtomicFile();  ///< drops the temporary if commit() was not reached
-
-  void write(std::span<const std::byte> bytes);
-  void write(std::string_view text) { write(std::as_bytes(std::span(text.data(), text.size()))); }
-  void commit();
-
- private:
-  [[noreturn]] void give_up(const char* step);
-  std::filesystem::path path_, temporary_;
-  int fd_ = -1;
-};
+/// Reads what a user names as input to its end, a pipe included; `-` is standard input. Calls `check` where a
+/// signal arrives meanwhile, which may throw. Throws Error(unusable) if it cannot be read or is larger than
+/// `limit` bytes.
+std::string read_stream(const std::filesystem::path& path, const std::function<void()>& check,
+                        std::size_t limit = std::size_t{1} << 30);
 
 }  // namespace fs

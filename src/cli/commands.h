@@ -21,9 +21,12 @@ struct CommandLine {
 void add_generate(CommandLine& line);
 void add_logits(CommandLine& line);
 void add_layer_diff(CommandLine& line);
+void add_bench(CommandLine& line);
 void add_tokenize(CommandLine& line);
 void add_detokenize(CommandLine& line);
+void add_eval(CommandLine& line);
 void add_inspect(CommandLine& line);
+void add_quantize(CommandLine& line);
 void add_synth(CommandLine& line);
 
 }  // namespace fs::cli

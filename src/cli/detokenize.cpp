@@ -20,7 +20,7 @@ struct DetokenizeOptions {
 };
 
 ExitCode detokenize(const DetokenizeOptions& options) {
-  const auto tokenizer = text::Tokenizer::load(find_tokenizer(options.common));
+  const auto tokenizer = open_tokenizer(options.common);
   const auto ids = parse_token_ids(read_text(options.ids, FinalNewline::drop), "token ids");
   const std::string text = tokenizer.decode(ids);
   if (options.json) {

@@ -140,6 +140,9 @@ void load_sides(Sides& sides, const Hooks& hooks, ProgressBar& progress) {
 
 std::vector<TokenId> recorded_tokens(const Side& side) {
   const std::string tokens = metadata_of(side.recording->metadata(), "tokens");
+  if (tokens.empty()) {
+    fail(ExitCode::unusable, "{}: no metadata tokens; expected a file of fs or tools/dump_hf.py", *side.file);
+  }
   try {
     return parse_token_ids(tokens, "tokens");
   } catch (const Error& error) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cli/diff_report.h"
+#include "text/utf8.h"
 
 namespace fs::cli {
 
@@ -42,7 +43,7 @@ std::string heat_map(const DiffReport& report, const std::string& title) {
   const auto label = [&](std::size_t x, std::size_t y, std::string_view anchor, std::string_view words,
                          int size = 12, std::string_view fill = "#333333") {
     std::string escaped;
-    for (const char c : words) {
+    for (const char c : text::lossy_utf8(words).text) {
       escaped += c == '<'   ? "&lt;"
                  : c == '>' ? "&gt;"
                  : c == '&' ? "&amp;"

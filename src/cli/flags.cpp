@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <string_view>
 
 #include "base/error.h"
 
@@ -11,15 +12,28 @@ namespace {
 
 constexpr char verbatim_mark = '\x1e';
 
+/// Whether CLI11 would make something else of it.
+bool needs_mark(std::string_view value) {
+  return value.starts_with(verbatim_mark) || (value.starts_with('[') && value.ends_with(']'));
+}
+
 }  // namespace
 
-std::string keep_verbatim(std::string argument) {
-  const bool looks_like_list = argument.starts_with('[') && argument.ends_with(']');
-  return looks_like_list || argument.starts_with(verbatim_mark) ? verbatim_mark + argument : argument;
+std::string keep_verbatim(std::string argument, bool plain) {
+  if (needs_mark(argument)) return verbatim_mark + argument;
+  const std::size_t equals = argument.find('=');
+  if (plain || !argument.starts_with("--") || equals == std::string::npos) return argument;
+  const std::string value = argument.substr(equals + 1);
+  return value.empty() || needs_mark(value) ? argument.substr(0, equals + 1) + verbatim_mark + value
+                                            : argument;
 }
 
 std::string verbatim(const std::string& kept) {
-  return kept.starts_with(verbatim_mark) ? kept.substr(1) : kept;
+  if (kept.starts_with(verbatim_mark)) return kept.substr(1);
+  // "--name=" that was no flag but text: the value of the flag before it.
+  const bool marked_text =
+      kept.starts_with("--") && kept.ends_with(verbatim_mark) && kept[kept.size() - 2] == '=';
+  return marked_text ? kept.substr(0, kept.size() - 1) : kept;
 }
 
 CLI::Option* add_text(CLI::App& command, const std::string& names, std::optional<std::string>& value,

@@ -10,11 +10,12 @@
 /// How a command declares one flag of its own. Values reach the program as they were written.
 namespace fs::cli {
 
-// CLI11 takes a positional "[a,b]" for the list a, b. A mark in front of such arguments keeps them whole; the
-// functions below take it off again.
+// CLI11 takes a positional "[a,b]" for the list a, b, and for the value of "--flag=" the argument after it. A
+// mark in front of such values keeps them what they are; the functions below take it off again.
 
-/// To be applied to every argument before CLI11 sees it.
-std::string keep_verbatim(std::string argument);
+/// To be applied to every argument before CLI11 sees it. `plain`: it stands after "--", where nothing is a
+/// flag.
+std::string keep_verbatim(std::string argument, bool plain);
 /// The argument as the user wrote it.
 std::string verbatim(const std::string& kept);
 

@@ -100,6 +100,8 @@ void print_statistics(const GenerateOptions& options, const GenerationRequest& r
   if (!result.ids.empty()) line += fmt::format(" · first token {:.3f} s", result.first_token_seconds);
   if (const auto speed = result.tokens_per_second()) line += fmt::format(" · {:.2f} tok/s", *speed);
   if (options.compute.dtype != "auto") line += fmt::format(" · weights {}", options.compute.dtype);
+  if (options.compute.kv != "f32") line += fmt::format(" · KV {}", options.compute.kv);
+  if (options.compute.act != "f32") line += fmt::format(" · activations {}", options.compute.act);
   line += fmt::format(" · stop: {}", name(result.reason));
   if (result.reason == StopReason::stop) line += fmt::format(" \"{}\"", result.stop_text);
   notice(line);
@@ -162,7 +164,7 @@ void add_generate(CommandLine& line) {
       "once.\n\n"
       "Examples:\n"
       "  fs generate \"The capital of France is\"\n"
-      "  fs generate --chat --no-think \"What is two plus three?\"\n"
+      "  fs generate --chat --no-think \"What is the capital of Italy?\"\n"
       "  fs generate --temp 0.7 --topp 0.9 --seed 1 -n 64 \"Once upon a time\"\n"
       "  fs generate --stop . -q \"The capital of Italy is\"\n"
       "  echo '{\"prompt\": \"Two and two\", \"n\": 8}' | fs generate --prompts -\n");

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "cli/interruptible.h"
 #include "cli/stop_texts.h"
+#include "engine/quality.h"
 #include "text/utf8.h"
 
 namespace fs::cli {

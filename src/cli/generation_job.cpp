@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <random>
+#include <set>
 #include <string_view>
 
 #include "base/error.h"
@@ -123,7 +124,11 @@ GenerationJob parse_job(std::string_view line, const std::string& where, const G
     fail(ExitCode::usage, "expected a JSON object such as {{\"prompt\": \"…\"}}");
   }
   GenerationJob job = defaults;
-  for (const auto& [key, value] : object) apply(job, key, value);
+  std::set<std::string_view> seen;
+  for (const auto& [key, value] : object) {
+    if (!seen.insert(key).second) fail(ExitCode::usage, "key \"{}\" appears twice, expected once", key);
+    apply(job, key, value);
+  }
   return job;
 }
 

@@ -21,8 +21,9 @@ std::string from_file(const std::string& path, FinalNewline newline) {
 
 std::string read_input(const std::string& path) {
   try {
-    return read_file(path);
+    return read_stream(path, throw_if_interrupted);
   } catch (const Error& error) {
+    if (error.code() != ExitCode::unusable) throw;
     throw Error(ExitCode::usage, error.what());
   }
 }

@@ -13,6 +13,7 @@
 #include "model/checkpoint.h"
 #include "model/synthetic.h"
 #include "model/tensor.h"
+#include "text/utf8.h"
 
 namespace fs::cli {
 namespace {
@@ -28,12 +29,20 @@ struct TokenizerFacts {
   std::size_t ids = 0, special = 0;
 };
 
+/// What only a GGUF file has.
+struct GgufFacts {
+  std::uint32_t version = 0;
+  Json metadata = Json::object();  ///< every pair; arrays as how many of what they hold
+  std::size_t dequantized_bytes = 0;
+};
+
 /// What could be learnt of a checkpoint before a problem, if there is one, ended it.
 struct Report {
   std::string model;
   std::optional<model::Config> config;
   std::vector<TokenId> eos_ids;
   std::optional<TokenizerFacts> tokenizer;
+  std::optional<GgufFacts> gguf;
   std::vector<model::TensorInfo> tensors;
   std::size_t stored_parameters = 0, bytes = 0;
   std::optional<bool> head_identical;  ///< of a stored lm_head beside a tied embedding
@@ -62,11 +71,32 @@ Json config_json(const model::Config& c) {
           {"tie_word_embeddings", c.tie_word_embeddings}};
 }
 
+/// A metadata value as JSON has it: arrays, and numbers that JSON has not, in words.
+Json metadata_json(const model::GgufMetadata& metadata, std::string_view key, const model::GgufValue& value) {
+  if (value.type == model::GgufValueType::string) return metadata.text(key);
+  const std::string words = model::describe(value);
+  return Json::accept(words) ? Json::parse(words) : Json(words);
+}
+
+GgufFacts gguf_facts(const model::GgufModel& gguf) {
+  GgufFacts facts{gguf.file().version, Json::object(), gguf.dequantized_bytes()};
+  const model::GgufMetadata& metadata = gguf.file().metadata;
+  for (const auto& [key, value] : metadata.values()) {
+    facts.metadata[std::string(key)] = metadata_json(metadata, key, value);
+  }
+  return facts;
+}
+
 void verify_pins(const model::Checkpoint& checkpoint, const Progress& progress, Report& report) {
   const model::Location& location = checkpoint.location();
+  if (checkpoint.gguf() != nullptr) {
+    fail(ExitCode::usage,
+         "--verify: {} is a GGUF file; the files that are pinned are those of Qwen/Qwen3-0.6B",
+         location.spec);
+  }
   if (!location.synthetic.empty() ||
       config_json(checkpoint.config()) != config_json(model::synthetic_config("qwen3-0.6b"))) {
-    fail(ExitCode::usage, "--verify: only Qwen/Qwen3-0.6B is pinned, and {} has another shape",
+    fail(ExitCode::usage, "--verify: only the published Qwen/Qwen3-0.6B is pinned, and {} is synthetic or of another shape",
          location.spec);
   }
   std::error_code none;
@@ -81,9 +111,10 @@ void examine(const InspectOptions& options, const Progress& progress, Report& re
   const model::Checkpoint checkpoint = model::Checkpoint::open(location);
   report.config = checkpoint.config();
   report.eos_ids = checkpoint.generation().eos_ids;
+  if (checkpoint.gguf() != nullptr) report.gguf = gguf_facts(*checkpoint.gguf());
   if (options.verify) verify_pins(checkpoint, progress, report);
   if (const auto tokenizer = load_tokenizer(checkpoint)) {
-    report.tokenizer = {checkpoint.tokenizer_file()->string(), tokenizer->size(), 0};
+    report.tokenizer = {checkpoint.tokenizer_file().value_or(location.path).string(), tokenizer->size(), 0};
     for (TokenId id = 0; id < tokenizer->size(); ++id) report.tokenizer->special += tokenizer->is_special(id);
   }
   report.tensors = checkpoint.tensors();
@@ -111,6 +142,11 @@ Json as_json(const Report& report) {
   if (report.config) {
     document["config"] = config_json(*report.config);
     document["eos_token_ids"] = report.eos_ids;
+  }
+  if (report.gguf) {
+    document["gguf"] = {{"version", report.gguf->version},
+                        {"metadata", report.gguf->metadata},
+                        {"dequantized_bytes", report.gguf->dequantized_bytes}};
   }
   Json tensors = Json::array();
   for (const auto& tensor : report.tensors) {
@@ -157,6 +193,25 @@ std::string grouped(std::size_t number) {
   return digits;
 }
 
+void print_gguf(const GgufFacts& facts) {
+  print(fmt::format("\nGGUF version {}\n", facts.version));
+  for (const auto& [key, value] : facts.metadata.items()) {
+    constexpr std::size_t most = 72;
+    std::string text = value.is_string() ? text::quote(value.get<std::string>()) : value.dump();
+    if (text.size() > most) {
+      std::size_t cut = most;
+      while ((static_cast<unsigned char>(text[cut]) & 0xC0U) == 0x80U) --cut;
+      text = text.substr(0, cut) + "…";
+    }
+    const std::string quoted = text::quote(key);
+    print(fmt::format("  {:<40} {}\n", quoted.size() == key.size() + 2 ? key : quoted, text));
+  }
+  if (facts.dequantized_bytes > 0) {
+    print(
+        fmt::format("  {} bytes of blocks dequantised to fp32 at load\n", grouped(facts.dequantized_bytes)));
+  }
+}
+
 void print_tensors(const Report& report) {
   std::size_t name_width = 4, shape_width = 5;
   for (const auto& tensor : report.tensors) {
@@ -182,14 +237,14 @@ void print_tokenizer(const Report& report) {
     return;
   }
   const TokenizerFacts& facts = *report.tokenizer;
-  print(fmt::format("\ntokenizer {}\n  {:<24} {}\n  {:<24} {}\n  {:<24} {}\n", facts.file, "ids", facts.ids,
-                    "special", facts.special, "embedding rows unused",
+  print(fmt::format("\ntokenizer {}\n  {:<24} {}\n  {:<24} {}\n  {:<24} {}\n", one_line(facts.file), "ids",
+                    facts.ids, "special", facts.special, "embedding rows unused",
                     report.config->vocab_size - facts.ids));
 }
 
 void print_report(const Report& report) {
   if (report.config) {
-    print(fmt::format("model {}\n", report.model));
+    print(fmt::format("model {}\n", one_line(report.model)));
     const Json config = config_json(*report.config);
     for (const auto& [key, value] : config.items()) {
       print(fmt::format("  {:<24} {}\n", key, value.dump()));
@@ -197,6 +252,7 @@ void print_report(const Report& report) {
     print(fmt::format("  {:<24} {}\n", "eos_token_id",
                       report.eos_ids.empty() ? "none" : fmt::format("{}", fmt::join(report.eos_ids, " "))));
   }
+  if (report.gguf) print_gguf(*report.gguf);
   if (!report.tensors.empty()) {
     print_tensors(report);
     print_tokenizer(report);

@@ -4,8 +4,8 @@
 #include <memory>
 #include <optional>
 
+#include "base/atomic_file.h"
 #include "base/error.h"
-#include "base/mapped_file.h"
 #include "cli/commands.h"
 #include "cli/comparison.h"
 #include "cli/diff_report.h"
@@ -93,8 +93,8 @@ std::string side_name(const Side& side) {
 std::string title(const LayerDiffOptions& options, const Sides& sides) {
   const std::string model = sides.model() == nullptr ? "" : fmt::format(" · {}", sides.model()->name());
   if (options.self)
-    return fmt::format("A: {0} in one pass · B: {0} token by token{1}", side_name(sides.b), model);
-  return fmt::format("A: {} · B: {}{}", side_name(sides.a), side_name(sides.b), model);
+    return one_line(fmt::format("A: {0} in one pass · B: {0} token by token{1}", side_name(sides.b), model));
+  return one_line(fmt::format("A: {} · B: {}{}", side_name(sides.a), side_name(sides.b), model));
 }
 
 void print_report(const LayerDiffOptions& options, const Sides& sides, const Comparison& comparison) {
@@ -157,6 +157,9 @@ ExitCode layer_diff(const LayerDiffOptions& options, const Hooks& hooks) {
   const std::string b = options.b.value_or("auto"), a = options.self ? b : options.a.value_or("reference");
   Sides sides{parse_side(a, "--a", options.defaults), parse_side(b, "--b", options.defaults)};
   check(options, sides);
+  for (const auto& output : {options.record, options.svg}) {
+    if (output) AtomicFile::check(*output);
+  }
 
   const InterruptScope interrupt;
   ProgressBar progress(options.defaults.common.quiet);
@@ -168,7 +171,8 @@ ExitCode layer_diff(const LayerDiffOptions& options, const Hooks& hooks) {
   const auto prompts = choose_prompts(options, sides);
   for (const Side* side : {&sides.a, &sides.b}) {
     if (side->model == nullptr) continue;
-    for (const auto& prompt : prompts) side->model->check_prompt(prompt.ids, options.decode);
+    for (const auto& prompt : prompts)
+      side->model->check_prompt(prompt.ids, std::max(options.decode, options.greedy));
   }
   const std::size_t n_layers = sides.model() != nullptr
                                    ? sides.model()->checkpoint.config().n_layers
@@ -198,9 +202,8 @@ ExitCode layer_diff(const LayerDiffOptions& options, const Hooks& hooks) {
                     prompts.front().ids, progress.callback());
     progress.erase();
   }
-  print_report(options, sides, comparison);
-  flush();
   if (options.svg) write_svg(*options.svg, heat_map(comparison.report(), title(options, sides)));
+  print_report(options, sides, comparison);
   return comparison.report().within() ? ExitCode::ok : ExitCode::failed;
 }
 
@@ -212,7 +215,7 @@ void add_layer_diff(CommandLine& line) {
       *line.app.add_subcommand("layer-diff", "Compare two ways of running a model, operation by operation");
   command.footer(
       "A SPEC is a backend with what differs from the other flags, "
-      "backend[:dtype][,isa=ISA][,threads=N][,model=MODEL], or\n"
+      "backend[:dtype][,isa=ISA][,kv=KV][,act=ACT][,threads=N][,model=MODEL], or\n"
       "a recorded run: golden (what Hugging Face computes for the bundled and synthetic models) or\n"
       "dump:FILE.safetensors (of --record, or of tools/dump_hf.py for any Hugging Face checkpoint).\n"
       "The exit code is 0 if every value is within tolerance, 1 if not; what is not finite never is.\n\n"
@@ -220,6 +223,7 @@ void add_layer_diff(CommandLine& line) {
       "  fs layer-diff \"The capital of France is\"\n"
       "  fs layer-diff --a golden --b cpu\n"
       "  fs layer-diff --a cpu,isa=portable --b cpu,isa=avx2 --inject --tokens 1,2,3\n"
+      "  fs layer-diff --a cpu:q8_0 --b cpu:q8_0,act=int8 --tokens 1,2,3\n"
       "  fs layer-diff --a cpu --b cpu:q8_0 --greedy 64 \"Once upon a time\"\n"
       "  fs layer-diff --self --b cpu \"Once upon a time\"\n"
       "  fs layer-diff --a dump:hf.safetensors --b cpu --svg heat.svg\n");

@@ -6,6 +6,7 @@
 #include <memory>
 #include <numeric>
 
+#include "base/atomic_file.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/generation.h"
@@ -173,6 +174,8 @@ ExitCode logits(const LogitsOptions& options, const Hooks& hooks) {
   const engine::Sampler sampler(options.sampling.sampler, model.n_ids());
   engine::Recorder recorder(chosen_taps(options.record.taps, model.checkpoint.config().n_layers));
 
+  if (options.record.file) AtomicFile::check(*options.record.file);
+
   const InterruptScope interrupt;
   ProgressBar progress(options.common.quiet);
   const auto backend = load_backend(model, options.compute, hooks, progress);
@@ -206,7 +209,7 @@ void add_logits(CommandLine& line) {
       "Examples:\n"
       "  fs logits \"The capital of France is\"\n"
       "  fs logits --temp 0.7 --topk 5 \"The capital of France is\"\n"
-      "  fs logits --all-positions --json -f README.md\n"
+      "  fs logits --all-positions --json \"Once upon a time\"\n"
       "  fs logits --model synthetic:tiny-odd --tokens 1,2,3 --out logits.safetensors\n"
       "  fs logits --record taps.safetensors --taps embed,block_out --layers 0-2 \"Two and two\"\n");
   add_prompt(command, options->prompt, "PROMPT");

@@ -5,11 +5,13 @@
 
 #include "base/error.h"
 #include "base/thread_pool.h"
+#include "cli/gguf_tokenizer.h"
 #include "engine/session.h"
 #include "model/locate.h"
 #include "model/quantize.h"
 
 namespace fs::cli {
+
 model::Location locate_model(const CommonOptions& common) {
   model::Location location = model::locate(common.model);
   if (location.notice && !common.quiet) notice(*location.notice);
@@ -17,6 +19,10 @@ model::Location locate_model(const CommonOptions& common) {
 }
 
 std::optional<text::Tokenizer> load_tokenizer(const model::Checkpoint& checkpoint) {
+  if (const model::GgufModel* const gguf = checkpoint.gguf()) {
+    if (!gguf->vocabulary()) return std::nullopt;
+    return gguf_tokenizer(*gguf->vocabulary(), checkpoint.location().path.string());
+  }
   const auto& file = checkpoint.tokenizer_file();
   if (!file) return std::nullopt;
   auto tokenizer = text::Tokenizer::load(*file);
@@ -41,20 +47,40 @@ void OpenModel::check_prompt(const std::vector<TokenId>& ids, std::size_t room) 
       fail(ExitCode::usage, "token id {}: {} has ids 0 to {}", id, name(), vocab_size - 1);
   }
   if (ids.size() > context || room > context - ids.size()) {
-    fail(ExitCode::usage,
-         "the prompt has {} tokens{}, the context holds {}: shorten it or raise --ctx (the model's "
-         "limit is {})",
-         ids.size(), room > 0 ? " and leaves no room to generate" : "", context,
-         checkpoint.config().max_positions);
+    fail(ExitCode::usage, "the prompt has {} tokens{}, the context holds {}: shorten it{}", ids.size(),
+         room > 0 ? " and leaves no room to generate" : "", context,
+         context == checkpoint.config().max_positions
+             ? ", as that is the model's limit"
+             : fmt::format(" or raise --ctx (the model's limit is {})", checkpoint.config().max_positions));
   }
 }
 
+namespace {
+
+engine::BackendOptions backend_options(const ComputeOptions& compute) {
+  engine::BackendOptions options;
+  options.name = compute.backend;
+  options.threads = compute.threads;
+  options.isa = compute.isa;
+  options.kv = compute.kv;
+  options.act = compute.act;
+  return options;
+}
+
+}  // namespace
+
 OpenModel open_model(const CommonOptions& common, const ComputeOptions& compute) {
+  engine::check_options(backend_options(compute));
   OpenModel model{model::Checkpoint::open(locate_model(common)), std::nullopt, 0, common.quiet};
   const model::Config& config = model.checkpoint.config();
   model.context = compute.context.value_or(config.max_positions);
   engine::check_context(model.context, config);
   model.loaded_tokenizer = load_tokenizer(model.checkpoint);
+  const model::GgufModel* const gguf = model.checkpoint.gguf();
+  if (const std::size_t bytes = gguf == nullptr ? 0 : gguf->dequantized_bytes(); bytes > 0 && !common.quiet) {
+    notice(fmt::format("{}: its blocks are dequantised to fp32, which takes {} MiB", model.name(),
+                       (bytes + 1048575) / 1048576));
+  }
   return model;
 }
 
@@ -96,11 +122,11 @@ model::Weights convert_weights(const OpenModel& model, const ComputeOptions& com
 
 std::unique_ptr<engine::Backend> make_backend(const OpenModel& model, const ComputeOptions& compute,
                                               model::Weights weights, const Hooks& hooks) {
-  const auto say = [&](const std::string& text) {
+  engine::BackendOptions options = backend_options(compute);
+  options.notice = [&](const std::string& text) {
     if (!model.quiet) notice(text);
   };
-  auto backend = engine::make_backend({compute.backend, compute.threads, compute.isa, say},
-                                      model.checkpoint.config(), weights);
+  auto backend = engine::make_backend(options, model.checkpoint.config(), weights);
   return hooks.after_make ? hooks.after_make(std::move(backend), weights) : std::move(backend);
 }
 
@@ -110,7 +136,7 @@ std::unique_ptr<engine::Backend> load_backend(const OpenModel& model, const Comp
   return make_backend(model, compute, convert_weights(model, compute, std::move(stored), progress), hooks);
 }
 
-std::filesystem::path find_tokenizer(const CommonOptions& common) {
+text::Tokenizer open_tokenizer(const CommonOptions& common) {
   namespace files = std::filesystem;
   constexpr const char* file_name = "tokenizer.json";
   std::optional<std::string> spec = common.model;
@@ -119,20 +145,27 @@ std::filesystem::path find_tokenizer(const CommonOptions& common) {
   }
   std::error_code none;
   if (spec && files::is_directory(*spec, none) && files::exists(files::path(*spec) / file_name, none)) {
-    return files::path(*spec) / file_name;
+    return text::Tokenizer::load(files::path(*spec) / file_name);
   }
-  if (spec && spec->ends_with(".json") && files::is_regular_file(*spec, none)) return *spec;
+  if (spec && spec->ends_with(".json") && files::is_regular_file(*spec, none)) {
+    return text::Tokenizer::load(*spec);
+  }
 
   const model::Location location = locate_model(common);
-  if (!location.synthetic.empty()) {
-    fail(ExitCode::usage, "{} has no tokenizer: a synthetic model takes token ids (--tokens)", location.spec);
+  const bool is_gguf = location.path.extension() == ".gguf";
+  std::optional<text::Tokenizer> in_gguf;
+  if (is_gguf) in_gguf = load_tokenizer(model::Checkpoint::open(location));
+  if (in_gguf) return *std::move(in_gguf);
+  if (is_gguf || !location.synthetic.empty()) {
+    fail(ExitCode::usage, "{} has no tokenizer: {} takes token ids, which need none", location.spec,
+         is_gguf ? "this model" : "a synthetic model");
   }
   const files::path directory =
       files::is_directory(location.path, none) ? location.path : location.path.parent_path();
   if (!files::exists(directory / file_name, none)) {
     fail(ExitCode::unusable, "{}: no {} there", directory.string(), file_name);
   }
-  return directory / file_name;
+  return text::Tokenizer::load(directory / file_name);
 }
 
 }  // namespace fs::cli

@@ -1,6 +1,5 @@
 #pragma once
 #include <cstddef>
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -35,8 +34,8 @@ struct OpenModel {
 /// Finds the model that --model or its absence means; says which one if the user has not. Throws Error.
 model::Location locate_model(const CommonOptions& common);
 
-/// The tokenizer beside a checkpoint, if there is one. Throws Error(unusable), also if it has more ids than
-/// the embedding has rows.
+/// The tokenizer beside a checkpoint or in its GGUF file, if there is one. Throws Error(unusable), also if it
+/// has more ids than the embedding has rows.
 std::optional<text::Tokenizer> load_tokenizer(const model::Checkpoint& checkpoint);
 
 /// Finds and opens the model, says which one if the user has not, and checks --ctx. Throws Error.
@@ -58,9 +57,8 @@ std::unique_ptr<engine::Backend> make_backend(const OpenModel& model, const Comp
 std::unique_ptr<engine::Backend> load_backend(const OpenModel& model, const ComputeOptions& compute,
                                               const Hooks& hooks, ProgressBar& progress);
 
-/// The tokenizer.json of a model, for commands that need nothing else of it: beside it there may be no
-/// weights and no config. `spec` may also be the file itself. Throws Error(usage) for a synthetic model,
-/// which has none.
-std::filesystem::path find_tokenizer(const CommonOptions& common);
+/// The tokenizer of a model, for commands that need nothing else of it: beside tokenizer.json there may be no
+/// weights and no config. `spec` may also be that file itself. Throws Error(usage) for a model without one.
+text::Tokenizer open_tokenizer(const CommonOptions& common);
 
 }  // namespace fs::cli

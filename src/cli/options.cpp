@@ -9,11 +9,15 @@ namespace fs::cli {
 const std::vector<std::string> backend_choices = {"auto", "cuda", "cpu", "reference", "cuda-emulated"};
 const std::vector<std::string> isa_choices = {"auto", "portable", "avx2"};
 const std::vector<std::string> dtype_choices = {"auto", "f32", "f16", "bf16", "q8_0", "int4"};
+const std::vector<std::string> kv_choices = {"f32", "f16", "bf16"};
+const std::vector<std::string> act_choices = {"f32", "bf16", "int8"};
 
 void add_common(CLI::App& command, CommonOptions& options) {
-  add_text(command, "-m,--model", options.model,
-           "Checkpoint: a directory, a file, a Hugging Face name (ORG/NAME) in the local cache, or "
-           "synthetic:SHAPE[@SEED]. Default: $FS_MODEL, Qwen/Qwen3-0.6B in the cache, the bundled tiny model")
+  add_text(
+      command, "-m,--model", options.model,
+      "Checkpoint: a directory, a .safetensors or .gguf file, a Hugging Face name (ORG/NAME) in the local "
+      "cache, "
+      "or synthetic:SHAPE[@SEED]. Default: $FS_MODEL, Qwen/Qwen3-0.6B in the cache, the bundled tiny model")
       ->type_name("MODEL");
   command.add_flag("-q,--quiet", options.quiet,
                    "Only the answer and errors: no notices, statistics or progress");
@@ -27,6 +31,11 @@ void add_compute(CLI::App& command, ComputeOptions& options) {
       command, "--dtype", options.dtype, dtype_choices,
       "Format of the weights in memory, auto being the one they are stored in; int4 keeps embedding and "
       "head in q8_0");
+  add_choice(command, "--kv", options.kv, kv_choices,
+             "Format of keys and values in the cache; all but f32, the default, on the cpu backend");
+  add_choice(command, "--act", options.act, act_choices,
+             "What activations are rounded to in matrix products, f32, the default, being exact; int8 is for "
+             "weights in q8_0 and int4; all but f32 on the cpu backend");
   add_limits(command, options);
 }
 

@@ -24,17 +24,19 @@ struct CommonOptions {
 };
 void add_common(CLI::App& command, CommonOptions& options);
 
-/// --backend, --isa, --dtype, --threads, --ctx: of every command that runs a model.
+/// --backend, --isa, --dtype, --kv, --act, --threads, --ctx: of every command that runs a model.
 struct ComputeOptions {
   std::string backend = "auto";
   std::string isa = "auto";            ///< instruction set of the cpu backend
   std::string dtype = "auto";          ///< of the weights in memory: as stored, or what they are converted to
+  std::string kv = "f32";              ///< of keys and values in the cache
+  std::string act = "f32";             ///< what activations are rounded to for matrix products
   std::size_t threads = 0;             ///< 0, not given: as many as there are processors
   std::optional<std::size_t> context;  ///< the model's limit if not given
 };
 void add_compute(CLI::App& command, ComputeOptions& options);
-/// The words that --backend, --isa and --dtype take, and a SPEC in their place.
-extern const std::vector<std::string> backend_choices, isa_choices, dtype_choices;
+/// The words that --backend, --isa, --dtype, --kv and --act take, and a SPEC in their place.
+extern const std::vector<std::string> backend_choices, isa_choices, dtype_choices, kv_choices, act_choices;
 /// Of these only --threads and --ctx, for commands that name backends in a SPEC.
 void add_limits(CLI::App& command, ComputeOptions& options);
 /// Processor threads at most.

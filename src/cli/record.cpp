@@ -4,6 +4,7 @@
 
 #include "cli/flags.h"
 #include "cli/verify.h"
+#include "text/utf8.h"
 
 namespace fs::cli {
 
@@ -16,7 +17,7 @@ void add_record(CLI::App& command, RecordOptions& options) {
 
 void write_recording(const std::string& file, const engine::Recording& recording, const OpenModel& model,
                      std::string_view backend, const std::vector<TokenId>& tokens, const Progress& progress) {
-  recording.write(file, {{"model", model.name()},
+  recording.write(file, {{"model", text::lossy_utf8(model.name()).text},
                          {"model_hash", model_hash(model.checkpoint, progress)},
                          {"tokens", fmt::format("{}", fmt::join(tokens, ","))},
                          {"backend", std::string(backend)},

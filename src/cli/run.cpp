@@ -1,9 +1,11 @@
 #include "cli/run.h"
 
+#include <algorithm>
 #include <exception>
 #include <memory>
 #include <new>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cli/commands.h"
@@ -17,7 +19,14 @@ namespace {
 ExitCode parse_and_run(CommandLine& line, int argc, const char* const* argv) {
   try {
     std::vector<std::string> arguments;  // last one first, as CLI11 takes them
-    for (int i = argc - 1; i > 0; --i) arguments.push_back(keep_verbatim(argv[i]));
+    const char* const* const plain = std::find(argv, argv + argc, std::string_view("--"));
+    const auto first_plain = static_cast<int>(plain - argv);
+    for (int i = argc - 1; i > 0; --i) arguments.push_back(keep_verbatim(argv[i], i > first_plain));
+    // `fs help` and `fs help COMMAND`, as of git and apt.
+    if (!arguments.empty() && arguments.back() == "help") {
+      arguments.pop_back();
+      arguments.insert(arguments.begin(), "--help");
+    }
     line.app.parse(std::move(arguments));
   } catch (const CLI::CallForHelp&) {
     const auto chosen = line.app.get_subcommands();
@@ -63,16 +72,19 @@ int run(int argc, const char* const* argv, const Hooks& hooks) {
     add_generate(line);
     add_logits(line);
     add_layer_diff(line);
+    add_bench(line);
     add_tokenize(line);
     add_detokenize(line);
+    add_eval(line);
     add_inspect(line);
+    add_quantize(line);
     add_synth(line);
     code = parse_and_run(line, argc, argv);
     flush();
   } catch (const Error& error) {
     code = give_up(error.code(), error.what());
   } catch (const std::bad_alloc&) {
-    code = give_up(ExitCode::failed, "out of memory: lower --ctx or use a smaller model");
+    code = give_up(ExitCode::failed, "out of memory: use a smaller model, context (--ctx) or prompt");
   } catch (const std::exception& error) {
     code = give_up(ExitCode::failed, error.what());
   }

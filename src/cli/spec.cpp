@@ -1,5 +1,8 @@
 #include "cli/spec.h"
 
+#include <fmt/ranges.h>
+
+#include <algorithm>
 #include <span>
 #include <string>
 
@@ -19,7 +22,13 @@ ComputeSpec parse_spec(std::string_view text, std::string_view flag, const Compu
   };
   const std::string_view first = items.front();
   const std::size_t colon = first.find(':');
-  choose(spec.compute.backend, "backend", first.substr(0, colon), backend_choices);
+  if (const auto& known = backend_choices;
+      std::find(known.begin(), known.end(), first.substr(0, colon)) == known.end()) {
+    fail(ExitCode::usage,
+         "{} {}: backend \"{}\" is unknown; expected one of {}, or a recorded run: golden, dump:FILE", flag,
+         text, first.substr(0, colon), fmt::join(known, ", "));
+  }
+  spec.compute.backend = first.substr(0, colon);
   if (colon != std::string_view::npos) {
     choose(spec.compute.dtype, "dtype", first.substr(colon + 1), dtype_choices);
   }
@@ -32,14 +41,18 @@ ComputeSpec parse_spec(std::string_view text, std::string_view flag, const Compu
       choose(spec.compute.dtype, key, value, dtype_choices);
     } else if (key == "isa") {
       choose(spec.compute.isa, key, value, isa_choices);
+    } else if (key == "kv") {
+      choose(spec.compute.kv, key, value, kv_choices);
+    } else if (key == "act") {
+      choose(spec.compute.act, key, value, act_choices);
     } else if (key == "threads") {
       spec.compute.threads =
           parse_number<std::size_t>(value, fmt::format("{} {}: threads", flag, text), 1, most_threads);
     } else if (key == "model") {
       spec.common.model = value;
     } else {
-      fail(ExitCode::usage, "{} {}: unknown key \"{}\"; there are dtype, isa, threads, model", flag, text,
-           key);
+      fail(ExitCode::usage, "{} {}: unknown key \"{}\"; there are dtype, isa, kv, act, threads, model", flag,
+           text, key);
     }
   }
   return spec;

@@ -13,6 +13,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/atomic_file.h"
 #include "base/error.h"
 
 namespace fs::cli {
@@ -25,32 +26,15 @@ std::string& output_buffer() {
   return buffer;
 }
 
-/// Writes all of `text`, or says with errno why it cannot.
+/// Writes all of `text`, or says with errno why it cannot: EINTR after a Ctrl-C.
 bool write_all(int fd, std::string_view text) {
   while (!text.empty()) {
     const ssize_t written = ::write(fd, text.data(), text.size());
-    if (written < 0 && errno == EINTR) continue;
+    if (written < 0 && errno == EINTR && !interrupted()) continue;
     if (written < 0) return false;
     text.remove_prefix(static_cast<std::size_t>(written));
   }
   return true;
-}
-
-/// Messages quote file names and other people's text: control characters in them must neither break the line
-/// nor reach the terminal.
-std::string one_line(std::string_view message) {
-  std::string line;
-  for (const char c : message) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (c == '\n') {
-      line += "\\n";
-    } else if (byte < 0x20 || byte == 0x7f) {
-      line += fmt::format("\\x{:02x}", byte);
-    } else {
-      line += c;
-    }
-  }
-  return line;
 }
 
 bool colour_on(int fd) {
@@ -64,7 +48,31 @@ std::atomic<bool> interrupt_flag{false};
 static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler sets it");
 struct sigaction action_before {};
 
-extern "C" void on_interrupt(int) { interrupt_flag.store(true); }
+/// Ends the process as the signal would have, but for the temporaries.
+extern "C" void on_end(int signal) {
+  remove_temporaries();
+  ::signal(signal, SIG_DFL);
+  ::raise(signal);  // delivered when this handler returns
+}
+
+/// The first sets the flag; a second one needs nothing of the program to work.
+extern "C" void on_interrupt(int signal) {
+  if (interrupt_flag.exchange(true)) on_end(signal);
+}
+
+/// Somebody has cut a mapped file short: there is nothing to go on with.
+extern "C" void on_bus_error(int signal, siginfo_t* info, void*) {
+  if (info->si_code != BUS_ADRERR) return on_end(signal);
+  static std::atomic_flag said;
+  if (said.test_and_set()) {  // another thread says it and ends the process
+    for (;;) ::pause();
+  }
+  remove_temporaries();
+  constexpr std::string_view message =
+      "fs: error: a file was cut short while fs was reading it; start again\n";
+  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, message.data(), message.size());
+  ::_exit(static_cast<int>(ExitCode::unusable));
+}
 
 std::size_t terminal_columns() {
   winsize size{};
@@ -78,6 +86,19 @@ void prepare_process() {
   struct sigaction action {};
   action.sa_handler = SIG_DFL;
   ::sigaction(SIGPIPE, &action, nullptr);
+  action.sa_handler = SIG_IGN;
+  ::sigaction(SIGXFSZ, &action, nullptr);  // too large a file is an error of write()
+  action.sa_handler = on_end;
+  for (const int signal : {SIGTERM, SIGHUP}) {
+    struct sigaction before {};
+    ::sigaction(signal, nullptr, &before);
+    if (before.sa_handler != SIG_IGN) ::sigaction(signal, &action, nullptr);  // nohup ignores
+  }
+  struct sigaction bus {};
+  bus.sa_sigaction = on_bus_error;
+  bus.sa_flags = SA_SIGINFO;
+  ::sigaction(SIGBUS, &bus, nullptr);
+  protect_used_files();
   // Opened the wrong way round, so that using a descriptor the user has closed is still the error it was.
   if (::fcntl(STDIN_FILENO, F_GETFD) < 0) ::open("/dev/null", O_WRONLY);
   if (::fcntl(STDOUT_FILENO, F_GETFD) < 0) ::open("/dev/null", O_RDONLY);
@@ -88,6 +109,27 @@ bool stdin_is_terminal() { return ::isatty(STDIN_FILENO) == 1; }
 bool stderr_is_terminal() { return ::isatty(STDERR_FILENO) == 1; }
 bool colour_on_stdout() { return colour_on(STDOUT_FILENO); }
 
+std::string one_line(std::string_view message) {
+  constexpr std::size_t most_bytes = 2000;
+  std::string line;
+  for (std::size_t i = 0; i < message.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(message[i]);
+    const auto next = static_cast<unsigned char>(i + 1 < message.size() ? message[i + 1] : 0);
+    if (line.size() >= most_bytes && (byte & 0xC0U) != 0x80) return line + "…";
+    if (byte == '\n') {
+      line += "\\n";
+    } else if (byte < 0x20 || byte == 0x7f) {
+      line += fmt::format("\\x{:02x}", byte);
+    } else if (byte == 0xC2 && next >= 0x80 && next < 0xA0) {  // U+0080 to U+009F control terminals too
+      line += fmt::format("\\u{:04x}", next);
+      ++i;
+    } else {
+      line += message[i];
+    }
+  }
+  return line;
+}
+
 void print(std::string_view text) {
   output_buffer() += text;
   if (output_buffer().size() >= output_buffer_bytes) flush();
@@ -96,6 +138,7 @@ void print(std::string_view text) {
 void flush() {
   const std::string pending = std::exchange(output_buffer(), {});
   if (!write_all(STDOUT_FILENO, pending)) {
+    if (errno == EINTR) fail(ExitCode::interrupted, "interrupted");
     fail(ExitCode::failed, "cannot write to standard output: {}", std::strerror(errno));
   }
 }
@@ -113,9 +156,7 @@ void error_line(std::string_view message) {
 InterruptScope::InterruptScope() {
   interrupt_flag = false;
   struct sigaction action {};
-  action.sa_handler = on_interrupt;
-  // Back to the default after the first one: a second Ctrl-C needs nothing of us to work.
-  action.sa_flags = static_cast<int>(SA_RESTART | SA_RESETHAND);
+  action.sa_handler = on_interrupt;  // without SA_RESTART: what waits for input or output is to look
   ::sigaction(SIGINT, &action, &action_before);
 }
 

@@ -10,8 +10,8 @@
 namespace fs::cli {
 
 /// To be called first: signals and descriptors 0 to 2 as a command-line program wants them. A broken pipe
-/// ends the process quietly, whatever the parent set; a closed descriptor is never reused for a file that is
-/// opened later.
+/// ends the process quietly, whatever the parent set; a file size limit does not end it; SIGTERM and SIGHUP
+/// leave no temporary files; a closed descriptor is never reused for a file that is opened later.
 void prepare_process();
 
 bool stdin_is_terminal();
@@ -24,6 +24,10 @@ bool colour_on_stdout();
 /// what is buffered.
 void print(std::string_view text);
 void flush();
+
+/// `message` in one line of bounded length. Messages and titles quote file names and other people's text:
+/// control characters in them must neither break the line nor reach the terminal.
+std::string one_line(std::string_view message);
 
 /// One line on stderr: "fs: message".
 void notice(std::string_view message);

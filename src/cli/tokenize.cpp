@@ -20,7 +20,7 @@ struct TokenizeOptions {
 };
 
 ExitCode tokenize(const TokenizeOptions& options) {
-  const auto tokenizer = text::Tokenizer::load(find_tokenizer(options.common));
+  const auto tokenizer = open_tokenizer(options.common);
   const std::string text =
       valid_utf8(read_text(options.text, FinalNewline::keep), "the text", options.common.quiet);
   const auto added = options.no_special ? text::AddedTokens::as_text : text::AddedTokens::recognise;

@@ -5,27 +5,31 @@
 
 namespace fs::cpu {
 
-/// Floats that start on a cache line. Not initialised: large ones take memory only as they are written.
-class AlignedFloats {
+/// An array that starts on a cache line. Not initialised: a large one takes memory only as it is written.
+template <class T>
+class Aligned {
  public:
-  AlignedFloats() = default;
-  explicit AlignedFloats(std::size_t size)
-      : data_(static_cast<float*>(::operator new(size * sizeof(float), alignment))), size_(size) {}
+  Aligned() = default;
+  explicit Aligned(std::size_t size)
+      : data_(static_cast<T*>(::operator new(size * sizeof(T), alignment))), size_(size) {}
 
-  float* data() const { return data_.get(); }
+  T* data() const { return data_.get(); }
   std::size_t size() const { return size_; }
-  /// Makes room for `size` floats; what it held is lost if it has to grow.
+  /// Makes room for `size` elements; what it held is lost if it has to grow.
   void reserve(std::size_t size) {
-    if (size > size_) *this = AlignedFloats(size);
+    if (size > size_) *this = Aligned(size);
   }
 
  private:
   static constexpr std::align_val_t alignment{64};
   struct Free {
-    void operator()(float* data) const { ::operator delete(data, alignment); }
+    void operator()(T* data) const { ::operator delete(data, alignment); }
   };
-  std::unique_ptr<float, Free> data_;
+  std::unique_ptr<T, Free> data_;
   std::size_t size_ = 0;
 };
+
+using AlignedFloats = Aligned<float>;
+using AlignedBytes = Aligned<std::byte>;
 
 }  // namespace fs::cpu

@@ -58,16 +58,18 @@ struct Tile {
 };
 
 /// Adds the positions of one block to the tile's sums.
-void attend_block(const Kernels& kernels, const Plan& plan, const Tile& tile, const float* keys,
-                  const float* values, std::size_t first_position) {
+void attend_block(const Kernels& kernels, const KvCache& cache, const Plan& plan, const Tile& tile,
+                  const std::byte* keys, const std::byte* values, std::size_t first_position) {
+  const auto gemm_rows = cache.kernels().gemm_rows;
+  const std::size_t bytes = cache.element_bytes();
   const auto visible = [&](std::size_t token) {  // how many of the block's positions a token of the tile sees
     const std::size_t end = plan.first_position + tile.first_token + token + 1;
     return end <= first_position ? 0 : std::min(block, end - first_position);
   };
   const std::size_t common = visible(0), seen = visible(tile.tokens - 1);
   for (std::size_t p = 0; p < seen; p += panel_width) {
-    kernels.gemm_rows(tile.queries, plan.dim, tile.rows, keys + p * plan.dim, plan.dim, tile.scores + p,
-                      block, false);
+    gemm_rows(tile.queries, plan.dim, tile.rows, keys + p * plan.dim * bytes, plan.dim, tile.scores + p,
+              block, false);
   }
   for (std::size_t row = 0; row < tile.rows; ++row) {
     const float factor = kernels.softmax_step(tile.scores + row * block, visible(row / plan.group),
@@ -75,15 +77,14 @@ void attend_block(const Kernels& kernels, const Plan& plan, const Tile& tile, co
     if (factor != 1) kernels.scale(tile.sums + row * plan.value_width, factor, plan.value_width);
   }
   for (std::size_t d = 0; d < plan.value_width; d += panel_width) {
-    const float* const panel = values + d * block;
-    kernels.gemm_rows(tile.scores, block, tile.rows, panel, common, tile.sums + d, plan.value_width, true);
+    const std::byte* const panel = values + d * block * bytes;
+    gemm_rows(tile.scores, block, tile.rows, panel, common, tile.sums + d, plan.value_width, true);
     // Beyond what all tokens see, each goes as far as it sees: a zero weight would not keep out a value that
     // is not finite.
     for (std::size_t token = 0; token < tile.tokens; ++token) {
       const std::size_t row = token * plan.group;
-      kernels.gemm_rows(tile.scores + row * block + common, block, plan.group, panel + common * panel_width,
-                        visible(token) - common, tile.sums + row * plan.value_width + d, plan.value_width,
-                        true);
+      gemm_rows(tile.scores + row * block + common, block, plan.group, panel + common * panel_width * bytes,
+                visible(token) - common, tile.sums + row * plan.value_width + d, plan.value_width, true);
     }
   }
 }
@@ -136,8 +137,8 @@ void attention(Team& team, const model::Config& config, std::span<const float> q
     const std::size_t end = first_position + tile.first_token + tile.tokens;
     const std::size_t first_block = span * plan.blocks_per_span;
     for (std::size_t b = first_block; b < first_block + plan.blocks_per_span && b * block < end; ++b) {
-      attend_block(team.kernels, plan, tile, cache.keys(layer, kv_head, b), cache.values(layer, kv_head, b),
-                   b * block);
+      attend_block(team.kernels, cache, plan, tile, cache.keys(layer, kv_head, b),
+                   cache.values(layer, kv_head, b), b * block);
     }
     for (std::size_t row = 0; row < tile.rows; ++row) {
       float* const partial = team.partials.data() + span * stride + head_of(row) * plan.partial();

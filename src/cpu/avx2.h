@@ -15,6 +15,12 @@
 namespace fs::cpu {
 
 extern const WeightKernels avx2_f32, avx2_f16, avx2_bf16, avx2_q8_0, avx2_int4;
+extern const Int8Kernels avx2_int8_q8_0, avx2_int8_int4;
+extern const CacheKernels avx2_cache_f32, avx2_cache_f16, avx2_cache_bf16;
+/// Kernels::tile_rows and gemm_packed.
+inline constexpr std::size_t avx2_tile_rows = 6;  // 12 of 16 registers hold sums
+void avx2_gemm_packed(const float* a, std::size_t tiles, const float* panel, std::size_t k, float* c,
+                      std::size_t ldc, bool accumulate);
 
 namespace {
 
@@ -32,6 +38,32 @@ inline void store_part(float* p, __m256 v, size_t n) {
   alignas(32) float part[width];
   _mm256_store_ps(part, v);
   __builtin_memcpy(p, part, n * sizeof(float));
+}
+
+// How eight stored elements become eight floats, by Dtype.
+struct F32 {
+  static constexpr size_t bytes = 4;
+  static __m256 decode(const std::byte* p) { return _mm256_loadu_ps(reinterpret_cast<const float*>(p)); }
+};
+struct F16 {
+  static constexpr size_t bytes = 2;
+  static __m256 decode(const std::byte* p) {
+    return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  }
+};
+struct Bf16 {
+  static constexpr size_t bytes = 2;
+  static __m256 decode(const std::byte* p) {
+    const __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
+  }
+};
+
+/// The fp16 number that a block begins with.
+inline float scale_of(const std::byte* block) {
+  unsigned short half;
+  __builtin_memcpy(&half, block, sizeof half);
+  return _cvtsh_ss(half);
 }
 
 inline float sum_of(__m256 v) {

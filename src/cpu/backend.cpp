@@ -3,6 +3,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/error.h"
 #include "cpu/attention.h"
 #include "cpu/isa.h"
 #include "cpu/kv_cache.h"
@@ -18,18 +19,34 @@ using engine::LogitRows;
 using engine::Pass;
 using engine::TapPoint;
 
+/// Throws Error(usage) unless every matrix is in blocks that int8 activations have kernels for.
+void check_int8(const model::Config& config, model::Weights weights) {
+  model::replace_matrices(config, weights, [](const std::string& name, const model::Matrix& matrix) {
+    if (matrix.dtype == model::Dtype::q8_0 || matrix.dtype == model::Dtype::int4) return;
+    fail(ExitCode::usage, "--act int8 is for weights in q8_0 or int4: {} is {}; add --dtype q8_0", name,
+         model::name(matrix.dtype));
+  });
+}
+
 class Cpu final : public engine::Backend {
  public:
-  Cpu(const model::Config& config, model::Weights weights, std::size_t threads, const Kernels& kernels)
-      : config_(config), weights_(std::move(weights)), rope_(config), team_(threads, kernels) {}
+  Cpu(const model::Config& config, model::Weights weights, const Options& options, const Kernels& kernels)
+      : config_(config),
+        weights_(std::move(weights)),
+        kv_(options.kv),
+        rope_(config),
+        team_(options.threads, kernels, options.act) {}
 
   std::string_view name() const override { return "cpu"; }
   const model::Config& config() const override { return config_; }
   /// Enough tokens to keep weights from memory hidden behind arithmetic; a second or so of Qwen3-0.6B on two
   /// cores.
   std::size_t preferred_chunk() const override { return 256; }
+  std::size_t kv_position_bytes() const override {
+    return config_.n_layers * 2 * config_.kv_width() * model::block_bytes(kv_);
+  }
   std::unique_ptr<engine::KvCache> make_cache(std::size_t) const override {
-    return std::make_unique<KvCache>(config_);
+    return std::make_unique<KvCache>(config_, team_.kernels, kv_);
   }
 
   void forward(engine::KvCache& kv_cache, const Pass& pass) const override;
@@ -39,12 +56,16 @@ class Cpu final : public engine::Backend {
   void embed(std::span<const TokenId> tokens, std::span<float> out) const;
   /// x, out: [rows, weight.size()]
   void rms_norm(std::span<const float> x, const model::Vector& weight, std::span<float> out) const;
+  /// Puts keys and values into the cache.  k, v: [positions, n_kv_heads, head_dim]
+  void store(KvCache& cache, std::size_t layer, std::size_t first, std::span<const float> k,
+             std::span<const float> v) const;
   /// RMSNorm of every head, then RoPE.  x: [rows, heads, head_dim]
   void norm_and_rope(std::span<float> x, std::size_t heads, const model::Vector& weight,
                      const Rope::Table& angles) const;
 
   model::Config config_;
   model::Weights weights_;
+  model::Dtype kv_;
   Rope rope_;
   mutable Team team_;
 };
@@ -76,10 +97,14 @@ void Cpu::forward(engine::KvCache& kv_cache, const Pass& pass) const {
     linear(team_, {{w.q_proj, q}, {w.k_proj, k}, {w.v_proj, v}}, normed);
     norm_and_rope(q, c.n_q_heads, w.q_norm, angles);
     norm_and_rope(k, c.n_kv_heads, w.k_norm, angles);
+    if (pass.taps != nullptr) {  // they show what the cache will hold
+      cache.round(k);
+      cache.round(v);
+    }
     deliver(pass, TapPoint::q, l, c.n_q_heads, c.head_dim, q);
     deliver(pass, TapPoint::k, l, c.n_kv_heads, c.head_dim, k);
     deliver(pass, TapPoint::v, l, c.n_kv_heads, c.head_dim, v);
-    cache.store(l, start, k, v);
+    store(cache, l, start, k, v);
 
     attention(team_, c, q, cache, l, start, mixed);
     deliver(pass, TapPoint::attn_out, l, c.n_q_heads, c.head_dim, mixed);
@@ -121,6 +146,14 @@ void Cpu::rms_norm(std::span<const float> x, const model::Vector& weight, std::s
   });
 }
 
+void Cpu::store(KvCache& cache, std::size_t layer, std::size_t first, std::span<const float> k,
+                std::span<const float> v) const {
+  constexpr std::size_t few = 8;  // less work than waking a thread
+  if (k.size() < few * config_.kv_width()) return cache.store(layer, first, k, v);
+  team_.pool.for_each(config_.n_kv_heads,
+                      [&](std::size_t head, std::size_t) { cache.store(layer, head, first, k, v); });
+}
+
 void Cpu::norm_and_rope(std::span<float> x, std::size_t heads, const model::Vector& weight,
                         const Rope::Table& angles) const {
   const std::size_t dim = config_.head_dim, half = rope_.half();
@@ -136,8 +169,9 @@ void Cpu::norm_and_rope(std::span<float> x, std::size_t heads, const model::Vect
 }  // namespace
 
 std::unique_ptr<engine::Backend> make_backend(const model::Config& config, model::Weights weights,
-                                              std::size_t threads, std::string_view isa) {
-  return std::make_unique<Cpu>(config, std::move(weights), threads, choose_kernels(isa));
+                                              const Options& options) {
+  if (options.act == Activations::int8) check_int8(config, weights);
+  return std::make_unique<Cpu>(config, std::move(weights), options, choose_kernels(options.isa));
 }
 
 }  // namespace fs::cpu

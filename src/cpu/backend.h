@@ -4,13 +4,28 @@
 #include <string_view>
 
 #include "engine/backend.h"
+#include "model/dtype.h"
 
 namespace fs::cpu {
 
-/// The fast CPU backend: fp32 activations and sums, weights read in the format stored, kernels chosen by
-/// `isa` (choose_kernels). `threads` ≥ 1. Results are bit-identical for any number of threads. Throws
-/// Error(usage) for an `isa` that is not available.
+/// What activations are rounded to before they meet a weight matrix; sums are fp32 or exact integers.
+///   f32    nothing: exact
+///   bf16   to nearest, ties to even
+///   int8   blocks of 32: d = largest magnitude / 127 in fp32, q = x / d to nearest, ties to even; x ≈ d · q.
+///          For q8_0 and int4 weights
+enum class Activations { f32, bf16, int8 };
+
+struct Options {
+  std::size_t threads = 1;
+  std::string_view isa = "auto";        ///< choose_kernels() knows the names
+  model::Dtype kv = model::Dtype::f32;  ///< of keys and values in the cache: f32, f16 or bf16
+  Activations act = Activations::f32;
+};
+
+/// The fast CPU backend: weights read in the format stored, kernels chosen by `isa`. Results are
+/// bit-identical for any number of threads. Throws Error(usage) for an `isa` that is not available, and for
+/// int8 activations where a matrix is neither q8_0 nor int4.
 std::unique_ptr<engine::Backend> make_backend(const model::Config& config, model::Weights weights,
-                                              std::size_t threads, std::string_view isa);
+                                              const Options& options);
 
 }  // namespace fs::cpu

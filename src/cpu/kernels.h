@@ -15,25 +15,60 @@ namespace fs::cpu {
 /// after another.
 inline constexpr std::size_t panel_width = 16;
 
-/// What is done with stored weights of one Dtype. `w` is any byte address.
-struct WeightKernels {
+/// Products of a few tokens with stored weights of one Dtype. `w` is any byte address.
+struct DotKernels {
   /// Floats of a token's activations as dots() takes them; and how they are made of x: [cols]. Null where
   /// dots() takes x itself.
   std::size_t (*prepared_floats)(std::size_t cols);
   void (*prepare)(const float* x, std::size_t cols, float* prepared);
-  /// A few tokens: out[t·out_stride + r] = Σ_k w[r][k] · x[t][k], one pass over the weights in the order
-  /// stored. w: [rows, cols]; x: [tokens] prepared, x_stride floats from each other.
+  /// out[t·out_stride + r] = Σ_k w[r][k] · x[t][k], one pass over the weights in the order stored.
+  /// w: [rows, cols]; x: [tokens] prepared, x_stride floats from each other.
   void (*dots)(const std::byte* w, std::size_t row_bytes, std::size_t rows, std::size_t cols, const float* x,
                std::size_t x_stride, std::size_t tokens, float* out, std::size_t out_stride);
+};
+
+/// Products of int8 activations (cpu/backend.h) with stored weights of one Dtype: exact sums of integers in
+/// each block. Columns are counted from where a block of the weights begins.
+struct Int8Kernels {
+  DotKernels dots;
+  /// Many tokens: tile_rows tokens' activations [rows ≤ tile_rows, cols] with row stride x_stride,
+  /// quantised as gemm() reads them; zero for tokens ≥ rows.  tile: [tile_bytes(cols)]
+  std::size_t tile_rows;
+  std::size_t (*tile_bytes)(std::size_t cols);
+  void (*pack)(const float* x, std::size_t x_stride, std::size_t rows, std::size_t cols, std::byte* tile);
+  /// panel_width rows as gemm() reads them, zero for r ≥ rows.  panel: [panel_bytes(cols)]
+  std::size_t (*panel_bytes)(std::size_t cols);
+  void (*panel)(const std::byte* w, std::size_t row_bytes, std::size_t rows, std::size_t first_col,
+                std::size_t cols, std::byte* panel);
+  /// c (+)= tiles · panel.  c: [tiles·tile_rows, ≥ panel_width] with row stride ldc.
+  void (*gemm)(const std::byte* tiles, std::size_t n_tiles, const std::byte* panel, std::size_t cols,
+               float* c, std::size_t ldc, bool accumulate);
+};
+
+/// What is done with stored weights of one Dtype. `w` is any byte address.
+struct WeightKernels {
+  DotKernels dots;
   /// Many tokens: panel[k][r] = w[r][first_col + k], decoded; zero for r ≥ rows. rows ≤ panel_width;
   /// panel: [count, panel_width]; first_col is where a block begins.
   void (*panel)(const std::byte* w, std::size_t row_bytes, std::size_t rows, std::size_t first_col,
                 std::size_t count, float* panel);
+  const Int8Kernels* int8;  ///< null where there are none: then activations are rounded and products are fp32
+};
+
+/// What is done with keys and values in one format of the cache.
+struct CacheKernels {
+  /// The nearest values of the format, ties to even; beyond fp16's range infinite.  x, out: [n]
+  void (*store)(const float* x, std::size_t n, std::byte* out);
+  /// c (+)= a · panel.  a: [rows, k] with row stride lda; panel: [k, panel_width] as stored; c: [rows,
+  /// ≥ panel_width] with row stride ldc. Adds to c if `accumulate`, else overwrites it.
+  void (*gemm_rows)(const float* a, std::size_t lda, std::size_t rows, const std::byte* panel, std::size_t k,
+                    float* c, std::size_t ldc, bool accumulate);
 };
 
 struct Kernels {
   const char* name;  ///< as --isa spells it
   const WeightKernels *f32, *f16, *bf16, *q8_0, *int4;
+  const CacheKernels *cache_f32, *cache_f16, *cache_bf16;
 
   /// Rows of the left-hand side that gemm_packed multiplies at once.
   std::size_t tile_rows;
@@ -41,9 +76,6 @@ struct Kernels {
   /// panel_width] with row stride ldc. Adds to c if `accumulate`, else overwrites it.
   void (*gemm_packed)(const float* a, std::size_t tiles, const float* panel, std::size_t k, float* c,
                       std::size_t ldc, bool accumulate);
-  /// The same for a row-major left-hand side a: [rows, k] with row stride lda.
-  void (*gemm_rows)(const float* a, std::size_t lda, std::size_t rows, const float* panel, std::size_t k,
-                    float* c, std::size_t ldc, bool accumulate);
 
   /// out = x / sqrt(mean(x²) + eps) · weight; the sum in double. x, weight, out: [n]; out may be x.
   void (*rms_norm)(const float* x, const float* weight, std::size_t n, double eps, float* out);

@@ -3,69 +3,6 @@
 namespace fs::cpu {
 namespace {
 
-/// c[M][16] (+)= a · b in 2·M registers. `packed`: a is [k][M], else row-major with row stride lda. A
-/// register sums no more than `flush` products before it is added to c: sums of a thousand products in one
-/// fp32 chain would put four times the error into every layer.
-template <int M, bool packed>
-void tile(const float* a, size_t lda, const float* b, size_t k, float* c, size_t ldc, bool accumulate) {
-  constexpr size_t flush = 64;
-  for (size_t first = 0; first < k; first += flush) {
-    const size_t end = k - first < flush ? k : first + flush;
-    __m256 sum[M][2];
-    FS_UNROLL for (auto& row : sum) row[0] = row[1] = _mm256_setzero_ps();
-    for (size_t i = first; i < end; ++i) {
-      const __m256 b0 = load(b + i * panel_width), b1 = load(b + i * panel_width + width);
-      FS_UNROLL for (size_t m = 0; m < M; ++m) {
-        const __m256 left = _mm256_broadcast_ss(packed ? a + i * M + m : a + m * lda + i);
-        sum[m][0] = _mm256_fmadd_ps(left, b0, sum[m][0]);
-        sum[m][1] = _mm256_fmadd_ps(left, b1, sum[m][1]);
-      }
-    }
-    FS_UNROLL for (size_t m = 0; m < M; ++m) {
-      float* const to = c + m * ldc;
-      if (accumulate || first > 0) {
-        sum[m][0] = _mm256_add_ps(load(to), sum[m][0]);
-        sum[m][1] = _mm256_add_ps(load(to + width), sum[m][1]);
-      }
-      _mm256_storeu_ps(to, sum[m][0]);
-      _mm256_storeu_ps(to + width, sum[m][1]);
-    }
-  }
-}
-
-constexpr size_t tile_rows = 6;  // 12 of 16 registers hold sums
-
-void gemm_packed(const float* a, size_t tiles, const float* b, size_t k, float* c, size_t ldc,
-                 bool accumulate) {
-  for (size_t i = 0; i < tiles; ++i) {
-    tile<tile_rows, true>(a + i * k * tile_rows, 0, b, k, c + i * tile_rows * ldc, ldc, accumulate);
-  }
-}
-
-void gemm_rows(const float* a, size_t lda, size_t rows, const float* b, size_t k, float* c, size_t ldc,
-               bool accumulate) {
-  for (; rows >= 6; rows -= 6, a += 6 * lda, c += 6 * ldc) tile<6, false>(a, lda, b, k, c, ldc, accumulate);
-  switch (rows) {
-    case 1:
-      tile<1, false>(a, lda, b, k, c, ldc, accumulate);
-      break;
-    case 2:
-      tile<2, false>(a, lda, b, k, c, ldc, accumulate);
-      break;
-    case 3:
-      tile<3, false>(a, lda, b, k, c, ldc, accumulate);
-      break;
-    case 4:
-      tile<4, false>(a, lda, b, k, c, ldc, accumulate);
-      break;
-    case 5:
-      tile<5, false>(a, lda, b, k, c, ldc, accumulate);
-      break;
-    default:
-      break;
-  }
-}
-
 void rms_norm(const float* x, const float* weight, size_t n, double eps, float* out) {
   __m256d low = _mm256_setzero_pd(), high = _mm256_setzero_pd();
   for (size_t i = 0; i < n; i += width) {
@@ -193,9 +130,11 @@ constexpr Kernels avx2_kernels{
     .bf16 = &avx2_bf16,
     .q8_0 = &avx2_q8_0,
     .int4 = &avx2_int4,
-    .tile_rows = tile_rows,
-    .gemm_packed = gemm_packed,
-    .gemm_rows = gemm_rows,
+    .cache_f32 = &avx2_cache_f32,
+    .cache_f16 = &avx2_cache_f16,
+    .cache_bf16 = &avx2_cache_bf16,
+    .tile_rows = avx2_tile_rows,
+    .gemm_packed = avx2_gemm_packed,
     .rms_norm = rms_norm,
     .rope = rope,
     .softmax_step = softmax_step,

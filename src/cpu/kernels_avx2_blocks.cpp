@@ -5,12 +5,6 @@
 namespace fs::cpu {
 namespace {
 
-float scale_of(const std::byte* block) {
-  std::uint16_t half;
-  __builtin_memcpy(&half, block, sizeof half);
-  return _cvtsh_ss(half);
-}
-
 // The block formats (model/dtype.h says how they are stored). A block is summed without its scale, which then
 // multiplies the sum: exact products of small integers and fp32 activations, an fp32 rounding each, as with
 // stored floats. Activations are prepared once for all rows: blocks of `floats`, zeros behind the last
@@ -94,17 +88,22 @@ struct Blocks {
     __m256 total[R][M];
     FS_UNROLL for (auto& row : total) { FS_UNROLL for (auto& one : row) one = _mm256_setzero_ps(); }
     for (size_t b = 0; b < blocks; ++b, w += Format::bytes, x += Format::floats) {
-      FS_UNROLL for (size_t r = 0; r < R; ++r) {
-        const std::byte* const block = w + r * apart;
-        __m256 sum[M];
-        FS_UNROLL for (size_t m = 0; m < M; ++m) sum[m] = Format::first(x + m * x_stride);
-        FS_UNROLL for (size_t group = 0; group < Format::groups; ++group) {
-          const __m256 weights = Format::factor(block, group);
-          FS_UNROLL for (size_t m = 0; m < M; ++m) sum[m] =
-              _mm256_fmadd_ps(weights, load(x + m * x_stride + group * width), sum[m]);
+      __m256 sum[R][M];
+      FS_UNROLL for (size_t m = 0; m < M; ++m) {
+        const __m256 first = Format::first(x + m * x_stride);
+        FS_UNROLL for (size_t r = 0; r < R; ++r) sum[r][m] = first;
+      }
+      FS_UNROLL for (size_t group = 0; group < Format::groups; ++group) {
+        __m256 right[M];
+        FS_UNROLL for (size_t m = 0; m < M; ++m) right[m] = load(x + m * x_stride + group * width);
+        FS_UNROLL for (size_t r = 0; r < R; ++r) {
+          const __m256 weights = Format::factor(w + r * apart, group);
+          FS_UNROLL for (size_t m = 0; m < M; ++m) sum[r][m] = _mm256_fmadd_ps(weights, right[m], sum[r][m]);
         }
-        const __m256 scale = _mm256_set1_ps(scale_of(block));
-        FS_UNROLL for (size_t m = 0; m < M; ++m) total[r][m] = _mm256_fmadd_ps(scale, sum[m], total[r][m]);
+      }
+      FS_UNROLL for (size_t r = 0; r < R; ++r) {
+        const __m256 scale = _mm256_set1_ps(scale_of(w + r * apart));
+        FS_UNROLL for (size_t m = 0; m < M; ++m) total[r][m] = _mm256_fmadd_ps(scale, sum[r][m], total[r][m]);
       }
     }
     for (size_t r = 0; r < R; ++r) {
@@ -135,7 +134,9 @@ void panel(const std::byte* w, size_t row_bytes, size_t rows, size_t first_col, 
 
 }  // namespace
 
-constexpr WeightKernels avx2_q8_0{prepared_floats<Q8_0>, prepare<Q8_0>, dots<Blocks<Q8_0>>, panel<Q8_0>};
-constexpr WeightKernels avx2_int4{prepared_floats<Int4>, prepare<Int4>, dots<Blocks<Int4>>, panel<Int4>};
+constexpr WeightKernels avx2_q8_0{
+    {prepared_floats<Q8_0>, prepare<Q8_0>, dots<Blocks<Q8_0>>}, panel<Q8_0>, &avx2_int8_q8_0};
+constexpr WeightKernels avx2_int4{
+    {prepared_floats<Int4>, prepare<Int4>, dots<Blocks<Int4>>}, panel<Int4>, &avx2_int8_int4};
 
 }  // namespace fs::cpu

@@ -3,24 +3,6 @@
 namespace fs::cpu {
 namespace {
 
-// How eight stored weights become eight floats, by Dtype.
-struct F32 {
-  static constexpr size_t bytes = 4;
-  static __m256 decode(const std::byte* p) { return _mm256_loadu_ps(reinterpret_cast<const float*>(p)); }
-};
-struct F16 {
-  static constexpr size_t bytes = 2;
-  static __m256 decode(const std::byte* p) {
-    return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
-  }
-};
-struct Bf16 {
-  static constexpr size_t bytes = 2;
-  static __m256 decode(const std::byte* p) {
-    const __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
-    return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
-  }
-};
 template <class W>
 __m256 decode_part(const std::byte* p, size_t n) {
   alignas(32) std::byte part[width * W::bytes] = {};
@@ -135,8 +117,8 @@ struct Elements {
 
 }  // namespace
 
-constexpr WeightKernels avx2_f32{nullptr, nullptr, dots<Elements<F32>>, panel<F32>};
-constexpr WeightKernels avx2_f16{nullptr, nullptr, dots<Elements<F16>>, panel<F16>};
-constexpr WeightKernels avx2_bf16{nullptr, nullptr, dots<Elements<Bf16>>, panel_bf16};
+constexpr WeightKernels avx2_f32{{nullptr, nullptr, dots<Elements<F32>>}, panel<F32>, nullptr};
+constexpr WeightKernels avx2_f16{{nullptr, nullptr, dots<Elements<F16>>}, panel<F16>, nullptr};
+constexpr WeightKernels avx2_bf16{{nullptr, nullptr, dots<Elements<Bf16>>}, panel_bf16, nullptr};
 
 }  // namespace fs::cpu

@@ -2,6 +2,7 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 
 #include "cpu/kernels.h"
@@ -75,10 +76,10 @@ void panel(const std::byte* w, std::size_t row_bytes, std::size_t rows, std::siz
 /// c[M][16] (+)= a · b, where a's element (row, k) lies at a[row·row_step + k·k_step]. No more than `flush`
 /// products are summed before they are added to c: sums of a thousand products in one fp32 chain would put
 /// four times the error into every layer.
+constexpr std::size_t flush = 64;
 template <std::size_t M>
 void tile(const float* a, std::size_t row_step, std::size_t k_step, const float* b, std::size_t k, float* c,
           std::size_t ldc, bool accumulate) {
-  constexpr std::size_t flush = 64;
   for (std::size_t first = 0; first < k; first += flush) {
     const std::size_t end = std::min(k, first + flush);
     float sum[M][panel_width] = {};
@@ -106,11 +107,36 @@ void gemm_packed(const float* a, std::size_t tiles, const float* b, std::size_t 
   }
 }
 
-void gemm_rows(const float* a, std::size_t lda, std::size_t rows, const float* b, std::size_t k, float* c,
+template <Dtype dtype>
+void gemm_rows(const float* a, std::size_t lda, std::size_t rows, const std::byte* b, std::size_t k, float* c,
                std::size_t ldc, bool accumulate) {
-  std::size_t m = 0;
-  for (; m + 4 <= rows; m += 4) tile<4>(a + m * lda, lda, 1, b, k, c + m * ldc, ldc, accumulate);
-  for (; m < rows; ++m) tile<1>(a + m * lda, lda, 1, b, k, c + m * ldc, ldc, accumulate);
+  float panel[flush * panel_width];
+  for (std::size_t first = 0; first < k; first += flush) {
+    const std::size_t count = std::min(flush, k - first);
+    model::decode(dtype, b + model::row_bytes(dtype, first * panel_width), {panel, count * panel_width});
+    const bool add_up = accumulate || first > 0;
+    std::size_t m = 0;
+    for (; m + 4 <= rows; m += 4) {
+      tile<4>(a + m * lda + first, lda, 1, panel, count, c + m * ldc, ldc, add_up);
+    }
+    for (; m < rows; ++m) tile<1>(a + m * lda + first, lda, 1, panel, count, c + m * ldc, ldc, add_up);
+  }
+}
+
+template <Dtype dtype>
+void store(const float* x, std::size_t n, std::byte* out) {
+  for (std::size_t i = 0; i < n; ++i) {
+    if constexpr (dtype == Dtype::f32) {
+      std::memcpy(out + i * sizeof(float), x + i, sizeof(float));
+    } else {
+      // A NaN keeps its sign and becomes quiet: rounding could carry it beyond all NaNs.
+      const auto bits = dtype == Dtype::f16 ? model::float_to_f16(x[i])
+                        : std::isnan(x[i])
+                            ? static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(x[i]) >> 16 | 0x40U)
+                            : model::float_to_bf16(x[i]);
+      std::memcpy(out + i * sizeof bits, &bits, sizeof bits);
+    }
+  }
 }
 
 void rms_norm(const float* x, const float* weight, std::size_t n, double eps, float* out) {
@@ -188,7 +214,9 @@ void scale(float* x, float factor, std::size_t n) {
 }
 
 template <Dtype dtype>
-constexpr WeightKernels weight_kernels{nullptr, nullptr, dots<dtype>, panel<dtype>};
+constexpr WeightKernels weight_kernels{{nullptr, nullptr, dots<dtype>}, panel<dtype>, nullptr};
+template <Dtype dtype>
+constexpr CacheKernels cache_kernels{store<dtype>, gemm_rows<dtype>};
 
 }  // namespace
 
@@ -199,9 +227,11 @@ constexpr Kernels portable_kernels{
     .bf16 = &weight_kernels<Dtype::bf16>,
     .q8_0 = &weight_kernels<Dtype::q8_0>,
     .int4 = &weight_kernels<Dtype::int4>,
+    .cache_f32 = &cache_kernels<Dtype::f32>,
+    .cache_f16 = &cache_kernels<Dtype::f16>,
+    .cache_bf16 = &cache_kernels<Dtype::bf16>,
     .tile_rows = tile_rows,
     .gemm_packed = gemm_packed,
-    .gemm_rows = gemm_rows,
     .rms_norm = rms_norm,
     .rope = rope,
     .softmax_step = softmax_step,

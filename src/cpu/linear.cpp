@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "cpu/activations.h"
+
 namespace fs::cpu {
 namespace {
 
@@ -40,51 +42,106 @@ struct Rows {
   std::size_t stride = 0;
 };
 
-/// The activations of one product. Many tokens are packed as gemm_packed reads them:
-/// [k-blocks][tiles][k_block (the last may be shorter)][tile_rows], zero beyond the last token.
+/// Rows of the left-hand side that a kernel multiplies at once, at most.
+constexpr std::size_t most_tile_rows = 16;
+
+/// The activations of one product, in the forms that kernels read. Many tokens are packed in tiles of
+/// tile_rows tokens: [k-blocks][tiles][k_block columns (the last may have fewer)], zero beyond the last
+/// token.
 struct Input {
-  Rows rows[model::dtype_count];  // with few tokens, for each Dtype among the weights
-  const float* packed;            // null with few tokens
-  std::size_t tokens, cols, tiles;
+  std::span<const float> x;  // [tokens, cols]
+  std::size_t tokens, cols;
+  bool many, int8;  // int8: products in integers
+
+  Rows rows[model::dtype_count] = {};               // few tokens, for each Dtype among the weights
+  const float* packed = nullptr;                    // many tokens, as gemm_packed() reads them
+  const std::byte* tiles[model::dtype_count] = {};  // many tokens in int8, for each Dtype
+
+  std::size_t n_tiles(std::size_t tile_rows) const { return (tokens + tile_rows - 1) / tile_rows; }
 };
 
-/// Prepares a few tokens for products with `w`.
-void prepare(Team& team, const model::Matrix& w, std::span<const float> x, Input& input) {
-  const auto dtype = static_cast<std::size_t>(w.dtype);
+/// x as products see it: itself, or a copy rounded to what the team's activations are.  x: [tokens, cols]
+std::span<const float> rounded(Team& team, std::span<const float> x, std::size_t cols) {
+  team.rounded.reserve(x.size());
+  float* const out = team.rounded.data();
+  const auto round = team.activations == Activations::bf16 ? round_bf16 : round_int8;
+  team.pool.for_each(x.size() / cols, [&](std::size_t token, std::size_t) {
+    round(x.data() + token * cols, cols, out + token * cols);
+  });
+  return {out, x.size()};
+}
+
+Input input_of(Team& team, std::span<const float> x, std::size_t cols) {
+  const std::size_t tokens = x.size() / cols;
+  // Weights in other formats are refused when the backend is made.
+  const bool int8 = team.activations == Activations::int8 && team.kernels.q8_0->int8 != nullptr;
+  if (team.activations != Activations::f32 && !int8) x = rounded(team, x, cols);
+  return {x, tokens, cols, tokens > few_tokens, int8};
+}
+
+/// Brings a few tokens into the form of `kernels`.
+void prepare(Team& team, const DotKernels& kernels, std::size_t dtype, Input& input) {
   Rows& rows = input.rows[dtype];
-  if (input.packed != nullptr || rows.data != nullptr) return;
-  rows = {x.data(), input.cols};
-  const WeightKernels& kernels = kernels_of(team.kernels, w.dtype);
+  rows = {input.x.data(), input.cols};
   if (kernels.prepare == nullptr) return;
-  const std::size_t stride = kernels.prepared_floats(input.cols);
+  constexpr std::size_t line = 16;  // floats of a cache line
+  const std::size_t stride = (kernels.prepared_floats(input.cols) + line - 1) / line * line;
   team.prepared[dtype].reserve(input.tokens * stride);
   float* const prepared = team.prepared[dtype].data();
   for (std::size_t t = 0; t < input.tokens; ++t) {
-    kernels.prepare(x.data() + t * input.cols, input.cols, prepared + t * stride);
+    kernels.prepare(input.x.data() + t * input.cols, input.cols, prepared + t * stride);
   }
   rows = {prepared, stride};
 }
 
-Input pack(Team& team, std::span<const float> x, std::size_t cols) {
-  const std::size_t tokens = x.size() / cols, height = team.kernels.tile_rows;
-  Input input{{}, nullptr, tokens, cols, (tokens + height - 1) / height};
-  if (tokens <= few_tokens) return input;
-  team.packed.reserve(input.tiles * height * cols);
+void pack_int8(Team& team, const Int8Kernels& kernels, std::size_t dtype, Input& input) {
+  const std::size_t height = kernels.tile_rows, n_tiles = input.n_tiles(height);
+  const std::size_t block_bytes = n_tiles * kernels.tile_bytes(k_block);
+  team.tiles[dtype].reserve((input.cols + k_block - 1) / k_block * block_bytes);
+  std::byte* const tiles = team.tiles[dtype].data();
+  team.pool.for_each(n_tiles, [&](std::size_t tile, std::size_t) {
+    const std::size_t here = std::min(height, input.tokens - tile * height);
+    for (std::size_t k = 0; k < input.cols; k += k_block) {
+      const std::size_t depth = std::min(k_block, input.cols - k);
+      kernels.pack(input.x.data() + tile * height * input.cols + k, input.cols, here, depth,
+                   tiles + k / k_block * block_bytes + tile * kernels.tile_bytes(depth));
+    }
+  });
+  input.tiles[dtype] = tiles;
+}
+
+void pack(Team& team, Input& input) {
+  const std::size_t height = team.kernels.tile_rows, n_tiles = input.n_tiles(height);
+  team.packed.reserve(n_tiles * height * input.cols);
   float* const packed = team.packed.data();
-  input.packed = packed;
-  team.pool.for_each(input.tiles, [&](std::size_t tile, std::size_t) {
-    for (std::size_t k = 0; k < cols; k += k_block) {
-      const std::size_t depth = std::min(k_block, cols - k);
-      float* to = packed + (k * input.tiles + tile * depth) * height;
-      const float* const from = x.data() + tile * height * cols + k;
-      const std::size_t here = std::min(height, tokens - tile * height);
+  team.pool.for_each(n_tiles, [&](std::size_t tile, std::size_t) {
+    for (std::size_t k = 0; k < input.cols; k += k_block) {
+      const std::size_t depth = std::min(k_block, input.cols - k);
+      float* to = packed + (k * n_tiles + tile * depth) * height;
+      const float* const from = input.x.data() + tile * height * input.cols + k;
+      const std::size_t here = std::min(height, input.tokens - tile * height);
       for (std::size_t i = 0; i < depth; ++i, to += height) {
-        for (std::size_t m = 0; m < here; ++m) to[m] = from[m * cols + i];
+        for (std::size_t m = 0; m < here; ++m) to[m] = from[m * input.cols + i];
         std::fill(to + here, to + height, 0.0F);
       }
     }
   });
-  return input;
+  input.packed = packed;
+}
+
+/// Brings the input into the form that products with `w` read.
+void prepare(Team& team, const model::Matrix& w, Input& input) {
+  const auto dtype = static_cast<std::size_t>(w.dtype);
+  const WeightKernels& kernels = kernels_of(team.kernels, w.dtype);
+  if (!input.many) {
+    if (input.rows[dtype].data == nullptr) {
+      prepare(team, input.int8 ? kernels.int8->dots : kernels.dots, dtype, input);
+    }
+  } else if (input.int8) {
+    if (input.tiles[dtype] == nullptr) pack_int8(team, *kernels.int8, dtype, input);
+  } else if (input.packed == nullptr) {
+    pack(team, input);
+  }
 }
 
 /// How the rows of matrices that share an input are handed out: in units of neighbouring rows, up to `most`
@@ -94,9 +151,9 @@ struct Cut {
 
   Cut(const Input& input, std::size_t row_bytes, std::size_t matrices_at_once) {
     constexpr std::size_t rows_at_once = 4;  // what dots() walks down side by side
-    unit = input.packed ? panel_width : std::max(most_bytes / 8 / row_bytes, std::size_t{1});
+    unit = input.many ? panel_width : std::max(most_bytes / 8 / row_bytes, std::size_t{1});
     unit = (unit + rows_at_once - 1) / rows_at_once * rows_at_once;
-    const std::size_t rows = (input.packed ? most_outputs : most_bytes / row_bytes) / matrices_at_once;
+    const std::size_t rows = (input.many ? most_outputs : most_bytes / row_bytes) / matrices_at_once;
     most = std::max(rows / unit, std::size_t{1});
   }
   std::size_t units(const model::Matrix& w) const { return (w.rows + unit - 1) / unit; }
@@ -105,28 +162,41 @@ struct Cut {
 };
 
 /// Floats of a block of outputs.
-std::size_t block_floats(const Team& team, const Input& input, const Cut& cut) {
-  return (input.packed ? input.tiles * team.kernels.tile_rows : input.tokens) * cut.ldc();
+std::size_t block_floats(const Input& input, const Cut& cut) {
+  return (input.tokens + (input.many ? most_tile_rows - 1 : 0)) * cut.ldc();
 }
 
-/// c[t][i] = x[t] · w[first + i] for i < count.  c: [tokens or tiles·tile_rows, ldc]; panel: [k_block,
-/// panel_width]
+/// c[t][i] = x[t] · w[first + i] for i < count.  c: [block_floats()] with row stride ldc; panel:
+/// [panel_floats]
 void multiply(const Kernels& kernels, const model::Matrix& w, std::size_t first, std::size_t count,
               const Input& input, float* c, std::size_t ldc, float* panel) {
+  const auto dtype = static_cast<std::size_t>(w.dtype);
   const WeightKernels& weights = kernels_of(kernels, w.dtype);
   const std::size_t row_bytes = w.row_bytes();
   const std::byte* const from = w.data + first * row_bytes;
-  if (!input.packed) {
-    const Rows& x = input.rows[static_cast<std::size_t>(w.dtype)];
-    weights.dots(from, row_bytes, count, w.cols, x.data, x.stride, input.tokens, c, ldc);
+  if (!input.many) {
+    const DotKernels& few = input.int8 ? weights.int8->dots : weights.dots;
+    const Rows& x = input.rows[dtype];
+    few.dots(from, row_bytes, count, w.cols, x.data, x.stride, input.tokens, c, ldc);
     return;
   }
   for (std::size_t k = 0; k < w.cols; k += k_block) {
     const std::size_t depth = std::min(k_block, w.cols - k);
-    const float* const a = input.packed + k * input.tiles * kernels.tile_rows;
     for (std::size_t i = 0; i < count; i += panel_width) {
-      weights.panel(from + i * row_bytes, row_bytes, std::min(panel_width, count - i), k, depth, panel);
-      kernels.gemm_packed(a, input.tiles, panel, depth, c + i, ldc, k > 0);
+      const std::size_t rows = std::min(panel_width, count - i);
+      if (input.int8) {
+        const Int8Kernels& int8 = *weights.int8;
+        const std::size_t n_tiles = input.n_tiles(int8.tile_rows);
+        auto* const bytes = reinterpret_cast<std::byte*>(panel);
+        int8.panel(from + i * row_bytes, row_bytes, rows, k, depth, bytes);
+        int8.gemm(input.tiles[dtype] + k / k_block * n_tiles * int8.tile_bytes(k_block), n_tiles, bytes,
+                  depth, c + i, ldc, k > 0);
+      } else {
+        const std::size_t n_tiles = input.n_tiles(kernels.tile_rows);
+        weights.panel(from + i * row_bytes, row_bytes, rows, k, depth, panel);
+        kernels.gemm_packed(input.packed + k * n_tiles * kernels.tile_rows, n_tiles, panel, depth, c + i, ldc,
+                            k > 0);
+      }
     }
   }
 }
@@ -136,10 +206,10 @@ template <class Finish>
 void project(Team& team, std::initializer_list<Projection> projections, std::span<const float> x,
              const Finish& finish) {
   const model::Matrix& any = projections.begin()->w;
-  Input input = pack(team, x, any.cols);
-  for (const Projection& projection : projections) prepare(team, projection.w, x, input);
+  Input input = input_of(team, x, any.cols);
+  for (const Projection& projection : projections) prepare(team, projection.w, input);
   const Cut cut(input, any.row_bytes(), 1);
-  team.reserve_scratch(panel_floats + block_floats(team, input, cut));
+  team.reserve_scratch(panel_floats + block_floats(input, cut));
   std::size_t units = 0;
   for (const Projection& projection : projections) units += cut.units(projection.w);
   team.pool.for_ranges(units, cut.most, [&](std::size_t begin, std::size_t end, std::size_t thread) {
@@ -175,11 +245,11 @@ void linear_add(Team& team, const model::Matrix& w, std::span<const float> x, st
 
 void linear_swiglu(Team& team, const model::Matrix& gate, const model::Matrix& up, std::span<const float> x,
                    std::span<float> out) {
-  Input input = pack(team, x, gate.cols);
-  prepare(team, gate, x, input);
-  prepare(team, up, x, input);
+  Input input = input_of(team, x, gate.cols);
+  prepare(team, gate, input);
+  prepare(team, up, input);
   const Cut cut(input, gate.row_bytes(), 2);
-  const std::size_t c_floats = block_floats(team, input, cut);
+  const std::size_t c_floats = block_floats(input, cut);
   team.reserve_scratch(panel_floats + 2 * c_floats);
   team.pool.for_ranges(
       cut.units(gate), cut.most, [&](std::size_t begin, std::size_t end, std::size_t thread) {

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "cpu/aligned.h"
+#include "cpu/backend.h"
 #include "cpu/kernels.h"
 #include "cpu/pool.h"
 #include "model/dtype.h"
@@ -13,7 +14,8 @@ namespace fs::cpu {
 /// What every operation works with: threads, their kernels, and memory that is kept from one operation to the
 /// next.
 struct Team {
-  Team(std::size_t threads, const Kernels& chosen) : pool(threads), kernels(chosen), scratch(threads) {}
+  Team(std::size_t threads, const Kernels& chosen, Activations act = Activations::f32)
+      : pool(threads), kernels(chosen), activations(act), scratch(threads) {}
 
   /// Makes room for `size` floats in the scratch of every thread.
   void reserve_scratch(std::size_t size) {
@@ -22,8 +24,11 @@ struct Team {
 
   Pool pool;
   const Kernels& kernels;
+  Activations activations;
   std::vector<AlignedFloats> scratch;                      // [threads]
   std::array<AlignedFloats, model::dtype_count> prepared;  // a few tokens as dots() of a Dtype takes them
+  std::array<AlignedBytes, model::dtype_count> tiles;      // many tokens as Int8Kernels' gemm() takes them
+  AlignedFloats rounded;   // activations, where they are rounded before a product
   AlignedFloats packed;    // the left-hand side of a matrix product, as gemm_packed reads it
   AlignedFloats partials;  // what attention merges
 };

@@ -99,6 +99,9 @@ class Cuda final : public engine::Backend {
   std::string_view name() const override { return gpu::backend_name; }
   const model::Config& config() const override { return config_; }
   std::size_t preferred_chunk() const override { return chunk_rows; }
+  std::size_t kv_position_bytes() const override {
+    return config_.n_layers * 2 * config_.kv_width() * sizeof(float);
+  }
   std::unique_ptr<engine::KvCache> make_cache(std::size_t context) const override {
     return std::make_unique<KvCache>(config_, context, stream_);
   }

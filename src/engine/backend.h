@@ -66,6 +66,8 @@ class Backend {
   /// Tokens that one forward call should take at most: bounds scratch memory, and a Ctrl-C waits for no more
   /// than this.
   virtual std::size_t preferred_chunk() const = 0;
+  /// Bytes of keys and values that a pass reads for each position it sees, all layers together.
+  virtual std::size_t kv_position_bytes() const = 0;
   /// Runs the pass and stores keys and values of its positions, replacing any that stood there.
   virtual void forward(KvCache& cache, const Pass& pass) const = 0;
   /// Where the backend can sample: runs steps and chooses the tokens that forward() and the sampler would.
@@ -74,16 +76,21 @@ class Backend {
   virtual std::size_t continue_with(KvCache&, const Continuation&) const { return 0; }
 };
 
-/// The choices behind --backend, --threads and --isa.
+/// The choices behind --backend, --threads, --isa, --kv and --act.
 struct BackendOptions {
   std::string_view name = "auto";  ///< auto (the fastest here) | cuda | cpu | reference | cuda-emulated
   std::size_t threads = 0;         ///< 0: as many as there are processors
   std::string_view isa = "auto";   ///< instruction set of the cpu backend: auto | portable | avx2
   std::function<void(const std::string&)> notice = nullptr;  ///< told why auto does not take the card
+  std::string_view kv = "f32";  ///< keys and values in the cache: f32 | f16 | bf16; all but cpu have f32 only
+  std::string_view act = "f32";  ///< activations in matrix products: f32 | bf16 | int8; all but cpu: f32 only
 };
 
-/// Throws Error(usage) for an unknown name, or an instruction set that is not available; Error(device) where
-/// this build or this machine has no such device.
+/// What make_backend() refuses by the options alone, before weights are loaded. Throws Error(usage).
+void check_options(const BackendOptions& options);
+
+/// Throws Error(usage) for an unknown name, for an instruction set that is not available, and for kv or act
+/// that the backend does not have; Error(device) where this build or this machine has no such device.
 std::unique_ptr<Backend> make_backend(const BackendOptions& options, const model::Config& config,
                                       model::Weights weights);
 

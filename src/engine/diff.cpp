@@ -6,6 +6,7 @@
 #include <exception>
 #include <limits>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -15,6 +16,7 @@ namespace fs::engine {
 namespace {
 
 double share_of_tolerance(float a, float b, const Tolerance& tolerance) {
+  if (a == b && std::isfinite(a)) return 0;  // within any tolerance, that of 0 included
   if (!std::isfinite(a) || !std::isfinite(b)) return std::numeric_limits<double>::infinity();
   return std::abs(double{b} - a) / (tolerance.atol + tolerance.rtol * std::abs(double{a}));
 }
@@ -162,7 +164,7 @@ DiffLogits diff_forward(Session& a, Session& b, std::span<const TokenId> tokens,
   DiffObserver observer(channel, std::move(options));
   DiffLogits logits;
   std::exception_ptr a_failure, b_failure;
-  std::thread a_thread([&] {
+  const auto run_a = [&] {
     try {
       ForwardOptions run;
       run.chunk = chunk;
@@ -175,7 +177,13 @@ DiffLogits diff_forward(Session& a, Session& b, std::span<const TokenId> tokens,
       a_failure = std::current_exception();
       channel.failed();
     }
-  });
+  };
+  std::thread a_thread;
+  try {
+    a_thread = std::thread(run_a);
+  } catch (const std::system_error& error) {
+    fail(ExitCode::failed, "cannot start a thread for side A: {}", error.what());
+  }
   try {
     ForwardOptions run;
     run.chunk = chunk;

@@ -1,3 +1,5 @@
+#include <tuple>
+
 #include "base/error.h"
 #include "base/thread_pool.h"
 #include "cpu/backend.h"
@@ -7,21 +9,60 @@
 
 namespace fs::engine {
 
+namespace {
+
+model::Dtype kv_dtype(std::string_view kv) {
+  if (kv == "f32") return model::Dtype::f32;
+  if (kv == "f16") return model::Dtype::f16;
+  if (kv == "bf16") return model::Dtype::bf16;
+  fail(ExitCode::usage, "--kv {}: unknown; there are f32, f16 and bf16", kv);
+}
+
+cpu::Activations activations(std::string_view act) {
+  if (act == "f32") return cpu::Activations::f32;
+  if (act == "bf16") return cpu::Activations::bf16;
+  if (act == "int8") return cpu::Activations::int8;
+  fail(ExitCode::usage, "--act {}: unknown; there are f32, bf16 and int8", act);
+}
+
+/// For the backends that keep everything in fp32.
+void check_f32(std::string_view backend, const BackendOptions& options) {
+  for (const auto& [flag, value, has] : {std::tuple{"--kv", options.kv, "f32, f16 and bf16"},
+                                         std::tuple{"--act", options.act, "f32, bf16 and int8"}}) {
+    if (value == "f32") continue;
+    fail(ExitCode::usage, "{} {}: backend {} has f32 only; --backend cpu has {}", flag, value, backend, has);
+  }
+}
+
+}  // namespace
+
+void check_options(const BackendOptions& options) {
+  kv_dtype(options.kv);
+  activations(options.act);
+  if (options.name != "cpu" && options.name != "auto") check_f32(options.name, options);
+}
+
 std::unique_ptr<Backend> make_backend(const BackendOptions& options, const model::Config& config,
                                       model::Weights weights) {
+  check_options(options);
   const std::size_t threads = options.threads == 0 ? available_processors() : options.threads;
   bool on_cpu = options.name == "cpu";
   if (options.name == "auto") {
     on_cpu = true;
 #if FS_HAS_CUDA
     try {
-      return cuda::device::make_backend(config, weights, 0);
+      auto backend = cuda::device::make_backend(config, weights, 0);
+      check_f32(backend->name(), options);
+      return backend;
     } catch (const Error& error) {
       if (options.notice) options.notice(std::string(error.what()) + "; the CPU computes instead");
     }
 #endif
   }
-  if (on_cpu) return cpu::make_backend(config, std::move(weights), threads, options.isa);
+  if (on_cpu) {
+    return cpu::make_backend(config, std::move(weights),
+                             {threads, options.isa, kv_dtype(options.kv), activations(options.act)});
+  }
   if (options.name == "reference") return reference::make_backend(config, std::move(weights), threads);
   if (options.name == "cuda") {
 #if FS_HAS_CUDA

@@ -40,6 +40,9 @@ std::optional<std::pair<TapPoint, std::size_t>> parse_tap_key(std::string_view k
   return point && !per_layer(*point) ? std::optional(std::pair(*point, layer)) : std::nullopt;
 }
 
+/// More than any model has: what a damaged file says is not counted up to.
+constexpr std::size_t most_layers = 4096, most_positions = std::size_t{1} << 40;
+
 }  // namespace
 
 std::strong_ordering Recording::Key::operator<=>(const Key& other) const {
@@ -60,6 +63,10 @@ Recording Recording::read(const std::filesystem::path& path) {
     if (!tap)
       fail(ExitCode::unusable, "{}: tensor {} is no tap; expected names like layers.3.mlp_act", source,
            tensor.name);
+    if (tap->second >= most_layers) {
+      fail(ExitCode::unusable, "{}: tensor {} is of layer {}; expected less than {}", source, tensor.name,
+           tap->second, most_layers);
+    }
     const std::size_t rank = has_heads(tap->first) ? 3 : 2;
     if (tensor.shape.size() != rank || tensor.bytes.empty()) {
       fail(ExitCode::unusable, "{}: tensor {} has shape {}; expected {}", source, tensor.name,
@@ -71,8 +78,9 @@ Recording Recording::read(const std::filesystem::path& path) {
     if (found != recording.metadata_.end()) {
       const std::string& text = found->second;
       const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), first_position);
-      if (error != std::errc{} || end != text.data() + text.size()) {
-        fail(ExitCode::unusable, "{}: metadata {} is \"{}\"; expected a position", source, key, text);
+      if (error != std::errc{} || end != text.data() + text.size() || first_position >= most_positions) {
+        fail(ExitCode::unusable, "{}: metadata {} is \"{}\"; expected a position below {}", source, key, text,
+             most_positions);
       }
     } else {
       fail(ExitCode::unusable, "{}: no metadata {}; expected a file of fs or tools/dump_hf.py", source, key);

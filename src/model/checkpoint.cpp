@@ -17,9 +17,10 @@ namespace files = std::filesystem;
 
 constexpr std::size_t most_config_bytes = std::size_t{1} << 20;
 
-bool is_file(const files::path& path) {
+/// Whether the directory has such an entry, usable or not: a link to nothing is not the same as no file.
+bool is_present(const files::path& path) {
   std::error_code ignored;
-  return files::is_regular_file(path, ignored);
+  return files::symlink_status(path, ignored).type() != files::file_type::not_found;
 }
 
 /// The directory of config.json and its companions.
@@ -33,7 +34,7 @@ files::path directory_of(const Location& location) {
 GenerationConfig read_generation(const files::path& directory, const std::string& config_json,
                                  std::size_t vocab_size) {
   const files::path config = directory / "config.json", generation = directory / "generation_config.json";
-  if (is_file(generation)) {
+  if (is_present(generation)) {
     const std::string json = read_file(generation, most_config_bytes);
     if (auto found = parse_generation_config(json, generation.string(), vocab_size)) return *found;
   }
@@ -57,7 +58,7 @@ Weights generate(const Location& location, const Config& config, ThreadPool& poo
     const auto values = std::make_shared_for_overwrite<std::uint16_t[]>(count);
     const std::span all(values.get(), count);
     for (std::size_t first = 0; first < count; first += chunk) {
-      if (progress) progress("generate", done, total);
+      if (progress) progress("synthesize", done, total);
       const auto part = all.subspan(first, std::min(chunk, count - first));
       pool.for_ranges(part.size(), [&](std::size_t begin, std::size_t end) {
         synthesize(location.seed, tensor.name, tensor.shape.back(), first + begin,
@@ -68,7 +69,7 @@ Weights generate(const Location& location, const Config& config, ThreadPool& poo
     tensors.push_back({tensor.name, Dtype::bf16, tensor.shape, std::as_bytes(all), location.spec});
     storage.push_back(values);
   }
-  if (progress) progress("generate", done, total);
+  if (progress) progress("synthesize", done, total);
   return assemble(config, tensors, location.spec, std::move(storage));
 }
 
@@ -81,12 +82,20 @@ Checkpoint Checkpoint::open(const Location& location) {
     checkpoint.config_ = synthetic_config(location.synthetic);
     return checkpoint;
   }
+  if (location.path.extension() == ".gguf") {
+    checkpoint.gguf_ = GgufModel::open(location.path);
+    checkpoint.config_ = checkpoint.gguf_->config();
+    if (const auto& vocabulary = checkpoint.gguf_->vocabulary()) {
+      checkpoint.generation_.eos_ids = end_tokens(*vocabulary);
+    }
+    return checkpoint;
+  }
   const files::path directory = directory_of(location);
   const files::path config = directory / "config.json";
   const std::string json = read_file(config, most_config_bytes);
   checkpoint.config_ = parse_config(json, config.string());
   checkpoint.generation_ = read_generation(directory, json, checkpoint.config_.vocab_size);
-  if (is_file(directory / "tokenizer.json")) checkpoint.tokenizer_file_ = directory / "tokenizer.json";
+  if (is_present(directory / "tokenizer.json")) checkpoint.tokenizer_file_ = directory / "tokenizer.json";
   return checkpoint;
 }
 
@@ -100,6 +109,13 @@ std::vector<TensorInfo> Checkpoint::tensors() const {
     }
     return table;
   }
+  if (gguf_) {
+    for (const GgufTensor& tensor : gguf_->file().tensors) {
+      table.push_back({std::string(tensor.name), std::string(layout(tensor.type).name), tensor.shape,
+                       tensor.bytes.size(), location_.path});
+    }
+    return table;
+  }
   const TensorFiles files = open_safetensors(location_.path);
   check_tensors(config_, files.tensors, files.source);
   for (const Tensor& tensor : files.tensors) {
@@ -110,13 +126,14 @@ std::vector<TensorInfo> Checkpoint::tensors() const {
 }
 
 std::optional<bool> Checkpoint::redundant_head_equals_embedding() const {
-  if (!location_.synthetic.empty()) return std::nullopt;
+  if (!location_.synthetic.empty() || gguf_) return std::nullopt;
   const TensorFiles files = open_safetensors(location_.path);
   return model::redundant_head_equals_embedding(config_, files.tensors);
 }
 
 Weights Checkpoint::load(ThreadPool& pool, const Progress& progress) const {
   if (!location_.synthetic.empty()) return generate(location_, config_, pool, progress);
+  if (gguf_) return GgufModel::load(gguf_, pool, progress);
   TensorFiles files = open_safetensors(location_.path);
   return assemble(config_, files.tensors, files.source, {files.files.begin(), files.files.end()});
 }

@@ -5,15 +5,11 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "model/json_object.h"
+#include "model/limits.h"
 #include "model/quoted.h"
 
 namespace fs::model {
 namespace {
-
-// Far above any dense Qwen3, and low enough that no product of three of them leaves 64 bits.
-constexpr std::size_t most_width = std::size_t{1} << 24;
-constexpr std::size_t most_layers = 1024;
-constexpr std::size_t most_heads = std::size_t{1} << 16;
 
 /// Throws unless `key`, where it is set at all, is the one value that is implemented.
 void expect_text(const JsonObject& object, std::string_view key, std::string_view expected) {
@@ -70,7 +66,6 @@ void check_attention(const JsonObject& object, std::size_t n_layers) {
 /// The rope_theta of unscaled rotary embeddings, from either spelling: rope_theta (with rope_scaling null),
 /// or rope_parameters {"rope_type": "default", "rope_theta": …} of newer transformers.
 double read_rope_theta(const JsonObject& object) {
-  constexpr double least = 1, most = 1e12;
   std::optional<double> theta;
   for (const std::string_view key : {"rope_scaling", "rope_parameters"}) {
     const auto value = object.find_set(key);
@@ -80,7 +75,7 @@ double read_rope_theta(const JsonObject& object) {
       if (field.key == "rope_type" || field.key == "type") {
         expect_text(rope, field.key, "default");
       } else if (field.key == "rope_theta") {
-        theta = rope.number(field.key, least, most);
+        theta = rope.number(field.key, least_rope_theta, most_rope_theta);
       } else {
         fail(ExitCode::unusable, "{}: {} is not implemented, expected rope_type \"default\" alone",
              rope.where(), in_quotes(field.key));
@@ -89,7 +84,7 @@ double read_rope_theta(const JsonObject& object) {
     if (!rope.find("rope_type") && !rope.find("type")) rope.at("rope_type", "\"default\"");
   }
   if (!theta || object.find("rope_theta")) {
-    const double outer = object.number("rope_theta", least, most);
+    const double outer = object.number("rope_theta", least_rope_theta, most_rope_theta);
     if (theta && *theta != outer) {
       fail(ExitCode::unusable, "{}: rope_theta is {}, expected {} as in rope_parameters", object.where(),
            outer, *theta);
@@ -140,7 +135,7 @@ Config parse_config(std::string_view json, const std::string& source) {
   config.n_kv_heads = object.integer("num_key_value_heads", 1, most_heads);
   config.head_dim = object.integer("head_dim", 2, most_heads);
   config.max_positions = object.integer("max_position_embeddings", 1, most_width);
-  config.rms_norm_eps = object.number("rms_norm_eps", 1e-12, 1);
+  config.rms_norm_eps = object.number("rms_norm_eps", least_rms_norm_eps, most_rms_norm_eps);
   config.tie_word_embeddings = object.boolean("tie_word_embeddings");
   check_attention(object, config.n_layers);
   config.rope_theta = read_rope_theta(object);

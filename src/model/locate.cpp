@@ -36,6 +36,22 @@ bool is_folder(const files::path& path) {
   return files::is_directory(path, ignored);
 }
 
+/// What a directory with weights means: itself, or the one .gguf file in it if it has no config.json. Throws
+/// if there are several.
+files::path model_in(const files::path& directory) {
+  if (is_there(directory / "config.json")) return directory;
+  std::vector<files::path> found;
+  std::error_code error;
+  for (files::directory_iterator item(directory, error), end; !error && item != end; item.increment(error)) {
+    if (item->path().extension() == ".gguf") found.push_back(item->path());
+  }
+  if (found.size() > 1) {
+    fail(ExitCode::unusable, "{}: {} .gguf files, expected one; give one of them as --model FILE",
+         directory.string(), found.size());
+  }
+  return found.empty() ? directory : found.front();
+}
+
 /// Whether `part` can stand on either side of ORG/NAME, and as a name in the cache: never "..", never a path.
 bool is_repository_part(std::string_view part) {
   return !part.empty() && part.front() != '.' && part.front() != '-' && std::ranges::all_of(part, [](char c) {
@@ -112,7 +128,8 @@ files::path find_snapshot(std::string_view repository, const files::path& entry)
 std::optional<files::path> find_cached(std::string_view repository, const files::path& hub_cache) {
   const files::path entry = cache_entry(repository, hub_cache);
   if (hub_cache.empty() || !is_folder(entry)) return std::nullopt;
-  const files::path snapshot = find_snapshot(repository, entry);
+  const files::path snapshot = model_in(find_snapshot(repository, entry));
+  if (!is_folder(snapshot)) return snapshot;
   if (!is_there(snapshot / "config.json")) fail_incomplete(repository, snapshot, "no config.json");
   if (!is_there(snapshot / "model.safetensors") && !is_there(snapshot / "model.safetensors.index.json")) {
     fail_incomplete(repository, snapshot, "no model.safetensors");
@@ -129,10 +146,10 @@ Location locate_named(const std::string& spec, const SearchPaths& paths) {
   Location location{.spec = spec, .path = {}, .synthetic = {}, .seed = 0, .notice = {}};
   if (spec.starts_with(synthetic_prefix)) return locate_synthetic(spec);
   if (is_there(spec)) {
-    if (!is_folder(spec) && !spec.ends_with(".safetensors")) {
-      fail(ExitCode::unusable, "{}: expected a directory or a .safetensors file", spec);
+    if (!is_folder(spec) && !spec.ends_with(".safetensors") && !spec.ends_with(".gguf")) {
+      fail(ExitCode::unusable, "{}: expected a directory, a .safetensors file or a .gguf file", spec);
     }
-    location.path = spec;
+    location.path = is_folder(spec) ? model_in(spec) : files::path(spec);
     return location;
   }
   if (is_repository(spec)) {
@@ -145,7 +162,7 @@ Location locate_named(const std::string& spec, const SearchPaths& paths) {
          where_cached(spec, paths));
   }
   fail(ExitCode::unusable,
-       "{}: no such model, expected DIR, FILE.safetensors, ORG/NAME or synthetic:SHAPE[@SEED]",
+       "{}: no such model, expected DIR, FILE.safetensors, FILE.gguf, ORG/NAME or synthetic:SHAPE[@SEED]",
        in_quotes(spec));
 }
 
@@ -169,7 +186,13 @@ SearchPaths SearchPaths::from_environment() {
 
 Location locate(const std::optional<std::string>& spec, const SearchPaths& paths) {
   if (spec) return locate_named(*spec, paths);
-  if (!paths.fs_model.empty()) return locate_named(paths.fs_model, paths);
+  if (!paths.fs_model.empty()) {
+    try {
+      return locate_named(paths.fs_model, paths);
+    } catch (const Error& error) {
+      fail(error.code(), "FS_MODEL: {}", error.what());
+    }
+  }
   Location location{
       .spec = std::string(default_repository), .path = {}, .synthetic = {}, .seed = 0, .notice = {}};
   if (const auto snapshot = find_cached(default_repository, paths.hub_cache)) {

@@ -126,23 +126,6 @@ bool encode_halves(Dtype dtype, std::span<const float> row, std::byte* out) {
   return fits;
 }
 
-/// Converts a matrix. `name` is for the message.
-void convert(const std::string& name, const Matrix& from, Dtype dtype, std::byte* to, ThreadPool& pool) {
-  const std::size_t bytes = row_bytes(dtype, from.cols);
-  pool.for_ranges(from.rows, [&](std::size_t begin, std::size_t end) {
-    std::vector<float> row(from.cols);
-    for (std::size_t r = begin; r < end; ++r) {
-      from.row(r, row);
-      if (encode(dtype, row, to + r * bytes)) continue;
-      fail(ExitCode::unusable,
-           "tensor {}: row {} has the value {}, which {} cannot hold; choose another --dtype, or auto to run "
-           "it as "
-           "it is stored",
-           in_quotes(name), r, largest_magnitude(row.data(), row.size()), model::name(dtype));
-    }
-  });
-}
-
 }  // namespace
 
 bool encode(Dtype dtype, std::span<const float> row, std::byte* out) {
@@ -163,6 +146,21 @@ bool encode(Dtype dtype, std::span<const float> row, std::byte* out) {
     if (!(dtype == Dtype::q8_0 ? encode_q8_0(&row[i], n, out) : encode_int4(&row[i], n, out))) return false;
   }
   return true;
+}
+
+void encode_rows(const std::string& name, const Matrix& from, std::size_t first, std::size_t n, Dtype dtype,
+                 std::byte* to, ThreadPool& pool) {
+  const std::size_t bytes = row_bytes(dtype, from.cols);
+  pool.for_ranges(n, [&](std::size_t begin, std::size_t end) {
+    std::vector<float> row(from.cols);
+    for (std::size_t r = begin; r < end; ++r) {
+      from.row(first + r, row);
+      if (encode(dtype, row, to + r * bytes)) continue;
+      fail(ExitCode::unusable,
+           "tensor {}: row {} has the value {}, which {} cannot hold; choose another --dtype",
+           in_quotes(name), first + r, largest_magnitude(row.data(), row.size()), model::name(dtype));
+    }
+  });
 }
 
 Weights quantize(const Config& config, const Weights& weights, Dtype dtype, ThreadPool& pool,
@@ -194,7 +192,7 @@ Weights quantize(const Config& config, const Weights& weights, Dtype dtype, Thre
     if (progress) progress("quantize", done, elements);
     const Matrix from = matrix;
     matrix = {target(name), from.rows, from.cols, to};
-    convert(name, from, matrix.dtype, to, pool);
+    encode_rows(name, from, 0, from.rows, matrix.dtype, to, pool);
     to += (matrix.rows * matrix.row_bytes() + cache_line - 1) / cache_line * cache_line;
     done += matrix.rows * matrix.cols;
   });

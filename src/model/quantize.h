@@ -1,6 +1,7 @@
 #pragma once
 #include <cstddef>
 #include <span>
+#include <string>
 
 #include "base/thread_pool.h"
 #include "base/types.h"
@@ -21,6 +22,11 @@ namespace fs::model {
 /// False, with `out` in no defined state, if a value is not finite (f32 takes any) or beyond the format's
 /// range.
 bool encode(Dtype dtype, std::span<const float> row, std::byte* out);
+
+/// Encodes rows [first, first + n) of a matrix at `to`, n · row_bytes(dtype, from.cols) bytes, by all
+/// threads. Throws Error(unusable) naming tensor `name` and the row with a value that the format cannot hold.
+void encode_rows(const std::string& name, const Matrix& from, std::size_t first, std::size_t n, Dtype dtype,
+                 std::byte* to, ThreadPool& pool);
 
 /// The weights with every matrix in `dtype`, in memory of their own; what is stored so already stays where it
 /// is. With int4 the embedding and the head are q8_0. Norms are fp32 as ever. Throws Error(unusable) naming a

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/atomic_file.h"
 #include "base/mapped_file.h"
 #include "model/tensor.h"
 
@@ -64,6 +65,7 @@ void write_safetensors(const std::filesystem::path& path, std::span<const Tensor
 /// called once for each, in file order, to hand over exactly product(shape) elements.
 void write_safetensors(const std::filesystem::path& path, std::span<const Tensor> tensors,
                        const Metadata& metadata,
-                       const std::function<void(const Tensor& tensor, const ByteSink& sink)>& produce);
+                       const std::function<void(const Tensor& tensor, const ByteSink& sink)>& produce,
+                       AtomicFile::Existing existing = AtomicFile::Existing::replace);
 
 }  // namespace fs::model

@@ -90,14 +90,15 @@ void write_safetensors(const std::filesystem::path& path, std::span<const Tensor
 
 void write_safetensors(const std::filesystem::path& path, std::span<const Tensor> tensors,
                        const Metadata& metadata,
-                       const std::function<void(const Tensor& tensor, const ByteSink& sink)>& produce) {
+                       const std::function<void(const Tensor& tensor, const ByteSink& sink)>& produce,
+                       AtomicFile::Existing existing) {
   std::vector<const Tensor*> order;
   for (const Tensor& tensor : tensors) order.push_back(&tensor);
   std::ranges::stable_sort(order, std::ranges::greater(),
                            [](const Tensor* t) { return block_bytes(t->dtype); });
   const std::string header = header_of(order, metadata, path.string());
 
-  AtomicFile file(path);
+  AtomicFile file(path, existing);
   file.write(header);
   for (const Tensor* tensor : order) {
     std::size_t left = tensor_bytes(*tensor, path.string());

@@ -2,8 +2,8 @@
 #include <system_error>
 #include <vector>
 
+#include "base/atomic_file.h"
 #include "base/error.h"
-#include "base/mapped_file.h"
 #include "model/safetensors.h"
 #include "model/synthetic.h"
 #include "model/weights.h"
@@ -49,8 +49,8 @@ std::string config_json(const Config& config) {
                      config.rms_norm_eps, config.rope_theta, config.tie_word_embeddings, config.vocab_size);
 }
 
-void write_text(const std::filesystem::path& path, std::string_view text) {
-  AtomicFile file(path);
+void write_text(const std::filesystem::path& path, std::string_view text, AtomicFile::Existing existing) {
+  AtomicFile file(path, existing);
   file.write(text);
   file.commit();
 }
@@ -70,6 +70,7 @@ void write_synthetic_checkpoint(std::string_view shape, std::uint64_t seed,
            file.string());
     }
   }
+  const auto existing = force ? AtomicFile::Existing::replace : AtomicFile::Existing::keep;
   std::filesystem::create_directories(directory, error);
   if (error)
     fail(ExitCode::failed, "{}: cannot create the directory: {}", directory.string(), error.message());
@@ -98,9 +99,9 @@ void write_synthetic_checkpoint(std::string_view shape, std::uint64_t seed,
   };
   // "format": "pt" is what Hugging Face transformers asks for.
   write_safetensors(weights_file, tensors,
-                    {{"format", "pt"}, {"synthetic", fmt::format("{}@{}", shape, seed)}}, produce);
-  write_text(generation_file, "{\n  \"eos_token_id\": null\n}\n");
-  write_text(config_file, config_json(config));
+                    {{"format", "pt"}, {"synthetic", fmt::format("{}@{}", shape, seed)}}, produce, existing);
+  write_text(generation_file, "{\n  \"eos_token_id\": null\n}\n", existing);
+  write_text(config_file, config_json(config), existing);
   if (progress) progress("write", total, total);
 }
 

@@ -142,6 +142,35 @@ Weights assemble(const Config& config, std::span<const Tensor> tensors, const st
   return weights;
 }
 
+std::vector<Tensor> list_tensors(const Config& config, const Weights& weights) {
+  std::vector<Tensor> tensors;
+  const auto add_matrix = [&](std::string name, const Matrix& m) {
+    const std::span bytes(m.data, m.rows * m.row_bytes());
+    tensors.push_back({std::move(name), m.dtype, {m.rows, m.cols}, bytes, {}});
+  };
+  const auto add_vector = [&](std::string name, const Vector& v) {
+    tensors.push_back({std::move(name), Dtype::f32, {v.size()}, std::as_bytes(std::span(v)), {}});
+  };
+  add_matrix(std::string(embedding_name), weights.embed_tokens);
+  for (std::size_t layer = 0; layer < config.n_layers; ++layer) {
+    const LayerWeights& w = weights.layers[layer];
+    add_vector(layer_name(layer, "input_layernorm"), w.input_norm);
+    add_matrix(layer_name(layer, "self_attn.q_proj"), w.q_proj);
+    add_matrix(layer_name(layer, "self_attn.k_proj"), w.k_proj);
+    add_matrix(layer_name(layer, "self_attn.v_proj"), w.v_proj);
+    add_vector(layer_name(layer, "self_attn.q_norm"), w.q_norm);
+    add_vector(layer_name(layer, "self_attn.k_norm"), w.k_norm);
+    add_matrix(layer_name(layer, "self_attn.o_proj"), w.o_proj);
+    add_vector(layer_name(layer, "post_attention_layernorm"), w.post_attention_norm);
+    add_matrix(layer_name(layer, "mlp.gate_proj"), w.gate_proj);
+    add_matrix(layer_name(layer, "mlp.up_proj"), w.up_proj);
+    add_matrix(layer_name(layer, "mlp.down_proj"), w.down_proj);
+  }
+  add_vector(std::string(final_norm_name), weights.final_norm);
+  if (!config.tie_word_embeddings) add_matrix(std::string(head_name), weights.lm_head);
+  return tensors;
+}
+
 void replace_matrices(const Config& config, Weights& weights,
                       const std::function<void(const std::string& name, Matrix& matrix)>& replace) {
   replace(std::string(embedding_name), weights.embed_tokens);

@@ -72,6 +72,10 @@ void check_tensors(const Config& config, std::span<const Tensor> tensors, const 
 Weights assemble(const Config& config, std::span<const Tensor> tensors, const std::string& source,
                  std::vector<std::shared_ptr<const void>> storage);
 
+/// The inverse of assemble(): every expected tensor, in their order, as a view of the weights (norms are
+/// F32).
+std::vector<Tensor> list_tensors(const Config& config, const Weights& weights);
+
 /// Calls replace(name, matrix) for every matrix, which it may change, in the order of expected_tensors();
 /// where the embeddings are tied, the head follows the embedding.
 void replace_matrices(const Config& config, Weights& weights,

@@ -43,6 +43,9 @@ class Reference final : public engine::Backend {
   std::string_view name() const override { return "reference"; }
   const model::Config& config() const override { return config_; }
   std::size_t preferred_chunk() const override { return 32; }
+  std::size_t kv_position_bytes() const override {
+    return config_.n_layers * 2 * config_.kv_width() * sizeof(float);
+  }
 
   std::unique_ptr<engine::KvCache> make_cache(std::size_t context) const override {
     auto cache = std::make_unique<Cache>();

@@ -31,8 +31,8 @@ Bpe::Bpe(const TokenizerParts& parts, const VocabularyIndex& index, const std::s
     const std::string token = utf8_of(byte_level_characters()[byte]);
     const auto id = index.find(token);
     if (!id) {
-      fail(ExitCode::unusable, "{}: model.vocab: no token {} for byte 0x{:02x}; text with it would be lost",
-           source, quote(token), byte);
+      fail(ExitCode::unusable, "{}: {}: no token {} for byte 0x{:02x}; text with it would be lost", source,
+           parts.tokens_key, quote(token), byte);
     }
     byte_ids_[byte] = *id;
   }
@@ -54,16 +54,16 @@ void Bpe::read_merges(const TokenizerParts& parts, const VocabularyIndex& index,
     const auto known = [&](std::string_view token) {
       const auto id = index.find(token);
       if (!id) {
-        fail(ExitCode::unusable, "{}: model.merges[{}] ({} {}): {} is not in model.vocab", source, rank,
-             quote(left), quote(right), quote(token));
+        fail(ExitCode::unusable, "{}: {}[{}] ({} {}): {} is not in {}", source, parts.merges_key, rank,
+             quote(left), quote(right), quote(token), parts.tokens_key);
       }
       return *id;
     };
     const TokenId left_id = known(left), right_id = known(right);
     joined.assign(left).append(right);
     if (rank_of(left_id, right_id) != no_rank) {
-      fail(ExitCode::unusable, "{}: model.merges[{}] ({} {}): listed before as model.merges[{}]", source,
-           rank, quote(left), quote(right), rank_of(left_id, right_id));
+      fail(ExitCode::unusable, "{}: {}[{}] ({} {}): listed before as {}[{}]", source, parts.merges_key, rank,
+           quote(left), quote(right), parts.merges_key, rank_of(left_id, right_id));
     }
     // Merges mostly make the tokens in order of id: one comparison instead of a search.
     const std::size_t next = merged_.empty() ? 0 : std::size_t{merged_.back()} + 1;

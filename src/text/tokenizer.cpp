@@ -65,8 +65,8 @@ struct Tokenizer::Impl {
 Tokenizer Tokenizer::build(const TokenizerParts& parts, const std::string& source) {
   const VocabularyIndex index(parts.tokens);
   if (const auto id = index.duplicate()) {
-    fail(ExitCode::unusable, "{}: model.vocab: {} has two ids, {} and {}", source, quote(parts.tokens[*id]),
-         index.find(parts.tokens[*id]).value_or(0), *id);
+    fail(ExitCode::unusable, "{}: {}: {} has two ids, {} and {}", source, parts.tokens_key,
+         quote(parts.tokens[*id]), index.find(parts.tokens[*id]).value_or(0), *id);
   }
   auto impl = std::make_unique<Impl>(parts, index, source);
   impl->bytes_begin.reserve(parts.tokens.size() + parts.added.size() + 1);

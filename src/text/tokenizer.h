@@ -31,7 +31,7 @@ class Tokenizer {
   static Tokenizer parse(std::string_view json, const std::string& source);
 
   /// From a vocabulary, merges and added tokens, whatever file they were in (see tokenizer_parts.h); `source`
-  /// names it in errors, the keys are those of tokenizer.json.
+  /// names it in errors.
   static Tokenizer build(const TokenizerParts& parts, const std::string& source);
 
   Tokenizer(Tokenizer&&) noexcept;

@@ -25,6 +25,8 @@ struct TokenizerParts {
   std::vector<std::pair<std::string_view, std::string_view>> merges;  ///< in order of rank
   /// In order of id. Each is in the vocabulary under this id, or continues it without a gap.
   std::vector<AddedToken> added;
+  /// What the file calls its vocabulary and its merges, for errors.
+  std::string_view tokens_key = "model.vocab", merges_key = "model.merges";
 };
 
 }  // namespace fs::text

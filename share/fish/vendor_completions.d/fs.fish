@@ -11,30 +11,35 @@ complete -c fs -f
 complete -c fs -n __fish_use_subcommand -a generate -d "Continue a prompt, or answer it as a chat"
 complete -c fs -n __fish_use_subcommand -a logits -d "Scores for the token after a prompt"
 complete -c fs -n __fish_use_subcommand -a layer-diff -d "Two runs compared operation by operation"
+complete -c fs -n __fish_use_subcommand -a eval -d "How well a model predicts a text, and what quantisation costs"
+complete -c fs -n __fish_use_subcommand -a bench -d "How fast a model runs, and what limits it"
 complete -c fs -n __fish_use_subcommand -a tokenize -d "Text to token ids"
 complete -c fs -n __fish_use_subcommand -a detokenize -d "Token ids to text"
 complete -c fs -n __fish_use_subcommand -a inspect -d "What a checkpoint holds"
+complete -c fs -n __fish_use_subcommand -a quantize -d "Write a model as one GGUF file"
 complete -c fs -n __fish_use_subcommand -a synth -d "Write a synthetic model"
 complete -c fs -n __fish_use_subcommand -l version -d "Print the version"
 complete -c fs -s h -l help -d "Print help"
 
 # every command
-complete -c fs -n "__fs_in generate logits layer-diff tokenize detokenize inspect synth" -s q -l quiet -d "Only the answer and errors"
-complete -c fs -n "__fs_in generate logits layer-diff tokenize detokenize inspect" -s m -l model -rF -a "$models" -d Checkpoint
-complete -c fs -n "__fs_in generate logits layer-diff tokenize detokenize inspect" -l json -d "One JSON object"
+complete -c fs -n "__fs_in generate logits layer-diff eval bench tokenize detokenize inspect quantize synth" -s q -l quiet -d "Only the answer and errors"
+complete -c fs -n "__fs_in generate logits layer-diff eval bench tokenize detokenize inspect" -s m -l model -rF -a "$models" -d Checkpoint
+complete -c fs -n "__fs_in generate logits layer-diff eval bench tokenize detokenize inspect" -l json -d "One JSON object"
 
 # text in
 complete -c fs -n "__fs_in generate logits layer-diff tokenize" -s p -l prompt -x -d "The text"
-complete -c fs -n "__fs_in generate logits layer-diff tokenize detokenize" -s f -l file -rF -d "Read from a file"
-complete -c fs -n "__fs_in generate logits layer-diff tokenize detokenize" -l stdin -d "Read from standard input"
-complete -c fs -n "__fs_in generate logits layer-diff" -l tokens -x -d "Token ids instead of text"
+complete -c fs -n "__fs_in generate logits layer-diff eval tokenize detokenize" -s f -l file -rF -d "Read from a file"
+complete -c fs -n "__fs_in generate logits layer-diff eval tokenize detokenize" -l stdin -d "Read from standard input"
+complete -c fs -n "__fs_in generate logits layer-diff eval" -l tokens -x -d "Token ids instead of text"
 
 # a model that runs
-complete -c fs -n "__fs_in generate logits" -l backend -x -a "auto cuda cpu reference cuda-emulated" -d "What computes"
-complete -c fs -n "__fs_in generate logits" -l isa -x -a "auto portable avx2" -d "Instruction set of the cpu backend"
-complete -c fs -n "__fs_in generate logits" -l dtype -x -a "auto f32 f16 bf16 q8_0 int4" -d "Weight format in memory"
-complete -c fs -n "__fs_in generate logits layer-diff" -s t -l threads -x -d "Processor threads"
-complete -c fs -n "__fs_in generate logits layer-diff" -s c -l ctx -l ctx-size -x -d "Tokens of context at most"
+complete -c fs -n "__fs_in generate logits eval bench" -l backend -x -a "auto cuda cpu reference cuda-emulated" -d "What computes"
+complete -c fs -n "__fs_in generate logits eval bench" -l isa -x -a "auto portable avx2" -d "Instruction set of the cpu backend"
+complete -c fs -n "__fs_in generate logits eval bench" -l dtype -x -a "auto f32 f16 bf16 q8_0 int4" -d "Weight format in memory"
+complete -c fs -n "__fs_in generate logits eval bench" -l kv -x -a "f32 f16 bf16" -d "Format of keys and values in the cache"
+complete -c fs -n "__fs_in generate logits eval bench" -l act -x -a "f32 bf16 int8" -d "What activations are rounded to in products"
+complete -c fs -n "__fs_in generate logits layer-diff eval bench quantize" -s t -l threads -x -d "Processor threads"
+complete -c fs -n "__fs_in generate logits layer-diff eval" -s c -l ctx -l ctx-size -x -d "Tokens of context at most"
 complete -c fs -n "__fs_in generate logits" -l temp -l temperature -x -d "Temperature; 0 is greedy"
 complete -c fs -n "__fs_in generate logits" -l topk -l top-k -x -d "Keep the N most likely tokens"
 complete -c fs -n "__fs_in generate logits" -l topp -l top-p -x -d "Keep the likeliest tokens that reach P"
@@ -75,13 +80,28 @@ complete -c fs -n "__fs_in layer-diff" -l all -d "List every tap beyond toleranc
 complete -c fs -n "__fs_in layer-diff" -l force -d "Another model or prompt all the same"
 complete -c fs -n "__fs_in layer-diff" -l svg -rF -d "Draw a heat map"
 
+# eval
+complete -c fs -n "__fs_in eval" -F
+complete -c fs -n "__fs_in eval" -l against -x -a "reference cpu cuda cuda-emulated" -d "A second model to hold this one against"
+# bench
+complete -c fs -n "__fs_in bench" -s p -l n-prompt -x -d "Tokens of a prompt"
+complete -c fs -n "__fs_in bench" -s n -l n-gen -x -d "Tokens to decode"
+complete -c fs -n "__fs_in bench" -s d -l n-depth -x -d "Tokens that are there before"
+complete -c fs -n "__fs_in bench" -s r -l repetitions -x -d "Times that a test is repeated"
+complete -c fs -n "__fs_in bench" -l no-warmup -d "Count the first run too"
+complete -c fs -n "__fs_in bench" -l roofline -d "Measure what the machine allows"
+complete -c fs -n "__fs_in bench" -l no-roofline -d "Do not measure what the machine allows"
+complete -c fs -n "__fs_in bench" -s o -l output -x -a "md csv json jsonl" -d "How rows are printed"
+complete -c fs -n "__fs_in bench" -l plot -rF -d "Draw tokens a second against depth"
+
 # tokenize
 complete -c fs -n "__fs_in tokenize" -l pieces -d "A table of ids and pieces"
 complete -c fs -n "__fs_in tokenize" -l count -d "Only how many"
 complete -c fs -n "__fs_in tokenize" -l no-special -d "Special tokens are plain text"
 
-# inspect, synth
-complete -c fs -n "__fs_in inspect" -F -a "$models"
+# inspect, quantize, synth
+complete -c fs -n "__fs_in inspect quantize" -F -a "$models"
 complete -c fs -n "__fs_in inspect" -l verify -d "Compare sha256 with the published files"
 complete -c fs -n "__fs_in synth" -F -a "$shapes"
-complete -c fs -n "__fs_in synth" -l force -d "Replace files that are there"
+complete -c fs -n "__fs_in quantize" -l dtype -x -a "q8_0 bf16 f16 f32" -d "Format of the matrices"
+complete -c fs -n "__fs_in quantize synth" -l force -d "Replace files that are there"

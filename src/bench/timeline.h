@@ -1,0 +1,41 @@
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "bench/workload.h"
+#include "engine/backend.h"
+#include "engine/session.h"
+
+namespace fs::bench {
+
+struct TimingOptions {
+  std::size_t repetitions = 5;  ///< ≥ 1
+  bool warm_up = true;          ///< a run before the first that counts
+  /// Called between forward calls with the tokens done and to do; may throw to stop.
+  std::function<void(std::uint64_t done, std::uint64_t total)> progress;
+};
+
+/// A backend's timeline on which workloads are timed, one behind another: what lies before a workload's depth
+/// is computed once.
+class Timeline {
+ public:
+  /// `context`: the largest positions() of the workloads. The backend must outlive it. Throws Error(usage).
+  Timeline(const engine::Backend& backend, std::size_t context);
+
+  /// Seconds of each repetition: the forward calls alone. Tokens are random, the same in every run of the
+  /// program. Throws Error(failed) if a logit outside the timed calls is not finite.
+  std::vector<double> measure(const Workload& workload, const TimingOptions& options);
+
+ private:
+  double run(const Workload& workload, std::size_t tokens, bool require_finite,
+             const std::function<void(std::size_t done)>& progress);
+  std::vector<TokenId> random_tokens(std::size_t count);
+
+  engine::Session session_;
+  std::size_t vocab_size_;
+  std::uint64_t random_ = 0;
+};
+
+}  // namespace fs::bench

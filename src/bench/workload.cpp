@@ -1,0 +1,81 @@
+#include "bench/workload.h"
+
+#include <fmt/format.h>
+
+namespace fs::bench {
+namespace {
+
+/// Of one kind of matrices: what a pass reads, and what it computes for a token.
+struct MatrixCost {
+  double bytes = 0, flops = 0;
+
+  void add(const model::Matrix& matrix) {
+    bytes += static_cast<double>(matrix.rows) * static_cast<double>(matrix.row_bytes());
+    flops += 2 * static_cast<double>(matrix.rows) * static_cast<double>(matrix.cols);
+  }
+};
+
+MatrixCost layer_matrices(const model::Weights& weights) {
+  MatrixCost sum;
+  for (const model::LayerWeights& w : weights.layers) {
+    for (const auto* matrix :
+         {&w.q_proj, &w.k_proj, &w.v_proj, &w.o_proj, &w.gate_proj, &w.up_proj, &w.down_proj}) {
+      sum.add(*matrix);
+    }
+  }
+  return sum;
+}
+
+double norm_bytes(const model::Weights& weights) {
+  std::size_t floats = weights.final_norm.size();
+  for (const model::LayerWeights& w : weights.layers) {
+    floats += w.input_norm.size() + w.q_norm.size() + w.k_norm.size() + w.post_attention_norm.size();
+  }
+  return static_cast<double>(floats * sizeof(float));
+}
+
+}  // namespace
+
+std::string Workload::name() const {
+  return fmt::format("{}{}{}", kind == Kind::prefill ? "pp" : "tg", tokens,
+                     depth == 0 ? "" : fmt::format("@d{}", depth));
+}
+
+std::vector<Workload> workloads(const std::vector<std::size_t>& prompts,
+                                const std::vector<std::size_t>& generations,
+                                const std::vector<std::size_t>& depths) {
+  std::vector<Workload> all;
+  for (const std::size_t depth : depths) {
+    for (const std::size_t tokens : prompts) {
+      if (tokens > 0) all.push_back({Workload::Kind::prefill, tokens, depth});
+    }
+    for (const std::size_t tokens : generations) {
+      if (tokens > 0) all.push_back({Workload::Kind::decode, tokens, depth});
+    }
+  }
+  return all;
+}
+
+Cost cost(const Workload& workload, const model::Config& config, const model::Weights& weights,
+          std::size_t kv_position_bytes) {
+  const bool decode = workload.kind == Workload::Kind::decode;
+  const auto tokens = static_cast<double>(workload.tokens), depth = static_cast<double>(workload.depth);
+  const double passes = decode ? tokens : 1;
+  const MatrixCost layers = layer_matrices(weights);
+  MatrixCost head;
+  head.add(weights.lm_head);
+
+  // Token i sees the positions 0 … depth + i.
+  const double seen_by_tokens = tokens * depth + tokens * (tokens + 1) / 2;
+  const double seen_by_passes = decode ? seen_by_tokens : depth + tokens;
+  const auto attention_width = static_cast<double>(config.n_layers * config.q_width());
+
+  Cost cost;
+  cost.bytes = passes * (layers.bytes + head.bytes + norm_bytes(weights)) +
+               tokens * static_cast<double>(weights.embed_tokens.row_bytes()) +
+               seen_by_passes * static_cast<double>(kv_position_bytes);
+  cost.flops = tokens * layers.flops + passes * head.flops + seen_by_tokens * 4 * attention_width;
+  return cost;
+}
+
+}  // namespace fs::bench

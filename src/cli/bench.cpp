@@ -1,0 +1,250 @@
+#include <algorithm>
+#include <fstream>
+#include <memory>
+
+#include "base/atomic_file.h"
+#include "base/thread_pool.h"
+#include "bench/timeline.h"
+#include "cli/bench_grid.h"
+#include "cli/bench_report.h"
+#include "cli/commands.h"
+#include "cli/flags.h"
+#include "cli/open_model.h"
+#include "cli/options.h"
+#include "cli/terminal.h"
+#include "cpu/isa.h"
+
+namespace fs::cli {
+namespace {
+
+struct BenchOptions {
+  CommonOptions common;
+  BenchGrid grid;
+  std::vector<std::size_t> prompts = {512}, generations = {128}, depths = {0};
+  std::size_t repetitions = 5;
+  bool no_warm_up = false, roofline = true, json = false;
+  std::string output = "md";
+  std::optional<std::string> plot;
+};
+
+/// Throws Error(usage) unless every workload fits into the model's context.
+void check_positions(const std::vector<bench::Workload>& all, const OpenModel& model) {
+  const std::size_t most = model.checkpoint.config().max_positions;
+  for (const bench::Workload& workload : all) {
+    if (workload.depth > most || workload.tokens > most - workload.depth) {
+      fail(ExitCode::usage, "{}: more positions than the {} that {} takes: lower -p, -n or -d",
+           workload.name(), most, model.name());
+    }
+  }
+}
+
+std::size_t threads_of(const ComputeOptions& compute) {
+  return compute.threads == 0 ? available_processors() : compute.threads;
+}
+
+/// Whether the processor's roofline bounds a backend; of "auto" it is known once it is made.
+bool on_processor(std::string_view backend) { return backend == "cpu" || backend == "reference"; }
+
+std::vector<bench::Roofline> rooflines(const std::vector<ComputeOptions>& all, const Progress& progress) {
+  std::vector<bench::Roofline> found;
+  for (const ComputeOptions& compute : all) {
+    const std::size_t threads = threads_of(compute);
+    const bool known =
+        std::any_of(found.begin(), found.end(), [&](const auto& r) { return r.threads == threads; });
+    if (!known && (compute.backend == "auto" || on_processor(compute.backend))) {
+      found.push_back(bench::measure_roofline(threads, progress));
+    }
+  }
+  return found;
+}
+
+/// What the processor calls itself, from /proc/cpuinfo.
+std::string cpu_name() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("model name")) {
+      const std::size_t begin = line.find_first_not_of(": \t", line.find(':'));
+      if (begin != std::string::npos) return line.substr(begin);
+    }
+  }
+  return "unknown processor";
+}
+
+/// The format of the first layer's MLP, as --dtype spells it: that of most bytes.
+std::string dtype_of(const model::Weights& weights) {
+  std::string text(model::name(weights.layers.front().gate_proj.dtype));
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](char c) { return c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c; });
+  return text;
+}
+
+/// The arithmetic that the cpu backend's products are computed in; --act bf16 rounds and multiplies in fp32.
+bench::Arithmetic arithmetic_of(const ComputeOptions& compute) {
+  return compute.act == "int8" ? bench::Arithmetic::int8 : bench::Arithmetic::fp32;
+}
+
+/// All of one combination of flags but the workload and its times.
+BenchRow row_of(const ComputeOptions& compute, const engine::Backend& backend,
+                const model::Weights& weights) {
+  BenchRow row;
+  row.dtype = dtype_of(weights);
+  row.backend = backend.name();
+  row.threads = threads_of(compute);
+  for (const BenchAxis& axis : bench_axes) {
+    if (axis.value == &ComputeOptions::dtype || axis.value == &ComputeOptions::backend) continue;
+    row.choices.emplace_back(axis.name, compute.*axis.value);
+  }
+  for (auto& [flag, value] : row.choices) {
+    if (flag == "isa") value = row.backend == "cpu" ? cpu::choose_kernels(compute.isa).name : "";
+  }
+  return row;
+}
+
+/// A run, row by row: begun when it is made; what is measured stays when Ctrl-C ends it.
+class Bench {
+ public:
+  Bench(const BenchOptions& options, const OpenModel& model, const Hooks& hooks)
+      : options_(options),
+        model_(model),
+        hooks_(hooks),
+        workloads_(bench::workloads(options.prompts, options.generations, options.depths)),
+        progress_(options.common.quiet) {
+    if (workloads_.empty()) fail(ExitCode::usage, "nothing to measure: -p and -n are both 0");
+    check_positions(workloads_, model);
+    if (options.plot) AtomicFile::check(*options.plot);
+    std::stable_sort(workloads_.begin(), workloads_.end(),
+                     [](const auto& a, const auto& b) { return a.depth < b.depth; });
+  }
+
+  void measure() {
+    const std::vector<ComputeOptions> all = combinations(options_.grid);
+    run_ = {model_.name(), cpu_name(), {}, {}};
+    for (std::size_t i = 0; i < bench_axes.size(); ++i) {
+      const bool has_column =
+          bench_axes[i].value == &ComputeOptions::dtype || bench_axes[i].value == &ComputeOptions::backend;
+      if (!has_column && options_.grid.values[i].size() > 1) run_.varied.emplace_back(bench_axes[i].name);
+    }
+    if (options_.roofline) run_.rooflines = rooflines(all, progress_.callback());
+    const model::Weights stored = load_weights(model_, all.front(), hooks_, progress_);
+    writer_ = make_bench_writer(options_.json ? "json" : options_.output);
+    writer_->begin(run_);
+    std::optional<std::string> dtype;
+    model::Weights weights;
+    for (const ComputeOptions& compute : all) {
+      if (dtype != compute.dtype) {
+        weights = {};
+        weights = convert_weights(model_, compute, stored, progress_);
+        dtype = compute.dtype;
+      }
+      measure(compute, weights);
+    }
+  }
+
+  void end(bool complete) {
+    if (writer_) writer_->end(complete);
+    if (options_.plot && !rows_.empty()) {
+      AtomicFile file(*options_.plot);
+      file.write(bench_plot(run_, rows_));
+      file.commit();
+    }
+  }
+
+ private:
+  void measure(const ComputeOptions& compute, const model::Weights& weights) {
+    const auto backend = make_backend(model_, compute, weights, hooks_);
+    BenchRow row = row_of(compute, *backend, weights);
+    std::size_t context = 0;
+    for (const bench::Workload& workload : workloads_) context = std::max(context, workload.positions());
+    bench::Timeline timeline(*backend, context);
+    for (const bench::Workload& workload : workloads_) {
+      const Progress report = progress_.callback();
+      const std::string stage =
+          fmt::format("{} {} {} threads {}", row.dtype, row.backend, row.threads, workload.name());
+      bench::TimingOptions timing{options_.repetitions, !options_.no_warm_up, {}};
+      timing.progress = [&](std::uint64_t done, std::uint64_t total) { report(stage, done, total); };
+      row.workload = workload;
+      row.samples.clear();
+      for (const double seconds : timeline.measure(workload, timing))
+        row.samples.push_back(row.tokens() / seconds);
+      row.cost = bench::cost(workload, backend->config(), weights, backend->kv_position_bytes());
+      row.limit.reset();
+      for (const bench::Roofline& roofline : run_.rooflines) {
+        if (on_processor(row.backend) && roofline.threads == row.threads) {
+          row.limit = bench::limit(row.cost, roofline, arithmetic_of(compute));
+        }
+      }
+      progress_.erase();
+      rows_.push_back(row);
+      writer_->row(row);
+    }
+  }
+
+  const BenchOptions& options_;
+  const OpenModel& model_;
+  const Hooks& hooks_;
+  std::vector<bench::Workload> workloads_;
+  ProgressBar progress_;
+  BenchRun run_;
+  std::unique_ptr<BenchWriter> writer_;
+  std::vector<BenchRow> rows_;
+};
+
+ExitCode run_bench(const BenchOptions& options, const Hooks& hooks) {
+  const OpenModel model = open_model(options.common, {});
+  const InterruptScope interrupt;
+  Bench bench(options, model, hooks);
+  try {
+    bench.measure();
+  } catch (const Error& error) {
+    if (error.code() == ExitCode::interrupted) bench.end(false);
+    throw;
+  }
+  bench.end(true);
+  return ExitCode::ok;
+}
+
+}  // namespace
+
+void add_bench(CommandLine& line) {
+  auto options = std::make_shared<BenchOptions>();
+  CLI::App& command = *line.app.add_subcommand("bench", "How fast a model runs, and what limits it");
+  command.footer(
+      "A row is one test, as llama-bench names it: pp512 is a prompt of 512 tokens, tg128 are 128 tokens one "
+      "after\n"
+      "another, @d2048 is behind 2048 tokens that are not timed. Nothing but forward calls is timed. MB/t, "
+      "GB/s and\n"
+      "GFLOP/s are what a token needs at the least; limit is the median's share of what memory and "
+      "arithmetic allow,\n"
+      "as measured before the rows. Flags with several values make every combination.\n\n"
+      "Examples:\n"
+      "  fs bench --model synthetic:qwen3-0.6b\n"
+      "  fs bench -m synthetic:qwen3-0.6b --dtype bf16,q8_0,int4 -t 1,2 -d 0,2048\n"
+      "  fs bench -m synthetic:qwen3-0.6b -p 0 -d 0,1024,4096 --plot decode.svg\n"
+      "  fs bench --output jsonl > bench.jsonl\n");
+  constexpr std::size_t any = std::numeric_limits<std::uint32_t>::max();
+  add_counts(command, "-p,--n-prompt", options->prompts, 0, any,
+             "Tokens of a prompt; 0: no such test. Default: 512");
+  add_counts(command, "-n,--n-gen", options->generations, 0, any,
+             "Tokens to decode; 0: no such test. Default: 128");
+  add_counts(command, "-d,--n-depth", options->depths, 0, any, "Tokens that are there before. Default: 0");
+  add_number<std::size_t>(command, "-r,--repetitions", options->repetitions, 1, 10000,
+                          "Times that a test is repeated. Default: 5");
+  command.add_flag("--no-warmup", options->no_warm_up, "Count the first run too");
+  CLI::Option* on = command.add_flag(
+      "--roofline", [options](std::int64_t) { options->roofline = true; },
+      "Measure what this machine's memory and arithmetic allow (the default)");
+  CLI::Option* off = command.add_flag(
+      "--no-roofline", [options](std::int64_t) { options->roofline = false; }, "Do not");
+  on->excludes(off);
+  CLI::Option* output =
+      add_choice(command, "-o,--output", options->output, bench_formats, "How rows are printed");
+  command.add_flag("--json", options->json, "One JSON object, as --output json")->excludes(output);
+  add_text(command, "--plot", options->plot, "Also draw tokens a second against depth, as SVG")
+      ->type_name("FILE");
+  add_common(command, options->common);
+  add_grid(command, options->grid);
+  command.callback(
+      [&line, options] { line.action = [&line, options] { return run_bench(*options, line.hooks); }; });
+}
+
+}  // namespace fs::cli

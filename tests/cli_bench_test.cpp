@@ -1,0 +1,219 @@
+// fs bench as a user runs it.
+#include <cli/bench_report.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "cli_process.h"
+
+namespace cli_test {
+namespace {
+
+using Json = nlohmann::json;
+
+/// A run that takes a moment.
+std::vector<std::string> quick(std::vector<std::string> more = {}) {
+  std::vector<std::string> args = {"bench", "-m", "synthetic:tiny-odd", "-p", "8", "-n", "4", "-r", "3"};
+  args.insert(args.end(), more.begin(), more.end());
+  return args;
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+TEST(Bench, TableHasARowForEachTest) {
+  const Outcome outcome = fs(quick({"-d", "0,16", "-t", "2", "--backend", "cpu"}));
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(outcome.err, "");
+  const auto lines = lines_of(outcome.out);
+  ASSERT_EQ(lines.size(), 9U) << outcome.out;
+  EXPECT_NE(lines[0].find("synthetic:tiny-odd"), std::string::npos);
+  EXPECT_TRUE(lines[1].starts_with("2 threads read ")) << lines[1];
+  EXPECT_NE(lines[1].find("fp32"), std::string::npos);
+  EXPECT_TRUE(lines[3].starts_with("| model")) << lines[3];
+  const std::vector<std::string> tests = {" pp8 ", " tg4 ", " pp8@d16 ", " tg4@d16 "};
+  for (std::size_t i = 0; i < tests.size(); ++i) {
+    const std::string& row = lines[5 + i];
+    EXPECT_NE(row.find(tests[i]), std::string::npos) << row;
+    EXPECT_TRUE(row.starts_with("| tiny-odd | bf16  | cpu     |       2 |")) << row;
+    EXPECT_TRUE(row.ends_with(" % |")) << row;
+    EXPECT_EQ(std::count(row.begin(), row.end(), '|'), std::count(lines[3].begin(), lines[3].end(), '|'))
+        << row;
+  }
+}
+
+TEST(Bench, RowsFitIntoATerminal) {
+  const auto lines =
+      lines_of(fs({"bench", "-m", "synthetic:tiny-odd", "-p", "16", "-n", "2", "-d", "2048", "-r", "2"}).out);
+  for (const std::string& line : lines) {
+    if (!line.starts_with("|")) continue;
+    EXPECT_LE(line.size(), 121U) << line;  // bytes: ± has two
+  }
+}
+
+TEST(Bench, GridMakesEveryCombination) {
+  const Outcome outcome = fs({"bench",
+                              "-m",
+                              "synthetic:tiny-odd",
+                              "-p",
+                              "0",
+                              "-n",
+                              "4",
+                              "-r",
+                              "1",
+                              "-t",
+                              "1,2",
+                              "--dtype",
+                              "q8_0,int4",
+                              "--isa",
+                              "portable",
+                              "--backend",
+                              "cpu,reference",
+                              "--no-roofline",
+                              "--output",
+                              "json"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const Json document = Json::parse(outcome.out);
+  EXPECT_EQ(document["rooflines"], Json::array());
+  EXPECT_EQ(document["complete"], true);
+  std::vector<std::string> found;
+  for (const Json& row : document["results"]) {
+    found.push_back(row["dtype"].get<std::string>() + " " + row["backend"].get<std::string>() + " " +
+                    std::to_string(row["threads"].get<int>()) + " " + row["isa"].get<std::string>());
+    EXPECT_EQ(row["limit_ts"], nullptr);
+  }
+  EXPECT_EQ(found,
+            (std::vector<std::string>{"q8_0 cpu 1 portable", "q8_0 cpu 2 portable", "q8_0 reference 1 ",
+                                      "q8_0 reference 2 ", "int4 cpu 1 portable", "int4 cpu 2 portable",
+                                      "int4 reference 1 ", "int4 reference 2 "}));
+}
+
+TEST(Bench, TableShowsAVariedFlagAndNoLimitWithoutARoofline) {
+  const auto lines = lines_of(fs(quick({"--isa", "portable,auto", "--backend", "cpu", "--no-roofline"})).out);
+  ASSERT_EQ(lines.size(), 8U);
+  EXPECT_NE(lines[2].find("| isa "), std::string::npos) << lines[2];
+  EXPECT_NE(lines[4].find("| portable |"), std::string::npos) << lines[4];
+  EXPECT_TRUE(lines[4].ends_with(" - |")) << lines[4];
+}
+
+/// What holds between the figures of a row, whatever they are.
+void check_row(const Json& row) {
+  const auto samples = row["samples_ts"].get<std::vector<double>>();
+  ASSERT_EQ(samples.size(), 3U);
+  double mean = 0;
+  for (const double sample : samples) mean += sample / 3;
+  auto sorted = samples;
+  std::sort(sorted.begin(), sorted.end());
+  EXPECT_NEAR(row["avg_ts"].get<double>(), mean, mean * 1e-9);
+  EXPECT_EQ(row["median_ts"].get<double>(), sorted[1]);
+  EXPECT_NEAR(row["bytes_per_second"].get<double>(), row["bytes_per_token"].get<double>() * sorted[1], 1);
+  EXPECT_NEAR(row["flops_per_second"].get<double>(), row["flops_per_token"].get<double>() * sorted[1], 1);
+  EXPECT_NEAR(row["limit_share"].get<double>() * row["limit_ts"].get<double>(), sorted[1], sorted[1] * 1e-9);
+}
+
+TEST(Bench, JsonAndItsLinesCarryEverything) {
+  const Outcome whole = fs(quick({"--json", "--backend", "cpu", "-t", "1"}));
+  const Json document = Json::parse(whole.out);
+  EXPECT_EQ(document["model"], "synthetic:tiny-odd");
+  EXPECT_TRUE(document["build"].get<std::string>().starts_with("fs "));
+  ASSERT_EQ(document["rooflines"].size(), 1U);
+  ASSERT_EQ(document["results"].size(), 2U);
+  EXPECT_EQ(document["results"][0]["n_prompt"], 8);
+  EXPECT_EQ(document["results"][1]["n_gen"], 4);
+  for (const Json& row : document["results"]) check_row(row);
+
+  const auto lines = lines_of(fs(quick({"-o", "jsonl", "--backend", "cpu", "-t", "1"})).out);
+  ASSERT_EQ(lines.size(), 2U);
+  for (const std::string& line : lines) {
+    const Json row = Json::parse(line);
+    check_row(row);
+    EXPECT_EQ(row["model"], "synthetic:tiny-odd");
+    // The limit is that of the roofline beside it.
+    const double read = row["roofline"]["read_bytes_per_second"].get<double>();
+    const double fp32 = row["roofline"]["peaks"][0]["operations_per_second"].get<double>();
+    const double memory = read / row["bytes_per_token"].get<double>();
+    const double arithmetic = fp32 / row["flops_per_token"].get<double>();
+    EXPECT_NEAR(row["limit_ts"].get<double>(), std::min(memory, arithmetic), 1e-6 * memory);
+    EXPECT_EQ(row["limited_by"], memory <= arithmetic ? "memory" : "arithmetic");
+  }
+}
+
+TEST(Bench, CsvHasOneHeaderAndQuotesWhatNeedsIt) {
+  const auto lines = lines_of(fs(quick({"--output", "csv", "--backend", "cpu"})).out);
+  ASSERT_EQ(lines.size(), 3U);
+  EXPECT_TRUE(lines[0].starts_with("build,cpu,model,dtype,backend,isa,kv,act,threads,test,")) << lines[0];
+  for (const char* column : {"median_ts", "samples_ts", "limit_share", "roofline_read", "roofline_fp32"}) {
+    EXPECT_NE(lines[0].find(column), std::string::npos) << column;
+  }
+  const auto cells = [](const std::string& line) {
+    std::size_t commas = 0;
+    bool quoted = false;
+    for (const char c : line) {
+      if (c == '"') quoted = !quoted;
+      commas += c == ',' && !quoted;
+    }
+    return commas + 1;
+  };
+  EXPECT_EQ(cells(lines[0]), cells(lines[1]));
+  EXPECT_EQ(cells(lines[0]), cells(lines[2]));
+}
+
+TEST(Bench, WrongUseIsRefusedBeforeWeightsAreLoaded) {
+  const std::string odd = "synthetic:tiny-odd";
+  expect_error(fs({"bench", "-m", odd, "-p", "0", "-n", "0"}), 2, "-p and -n are both 0");
+  expect_error(fs({"bench", "-m", odd, "-p", "4097", "-n", "0"}), 2, "pp4097: more positions than the 4096");
+  expect_error(fs({"bench", "-m", odd, "-d", "0,4000", "-n", "97"}), 2,
+               "@d4000: more positions than the 4096");
+  expect_error(fs({"bench", "-m", odd, "-n", "x"}), 2, "-n");
+  expect_error(fs({"bench", "-m", odd, "-d", "1,,2"}), 2, "empty item");
+  expect_error(fs({"bench", "-m", odd, "-r", "0"}), 2, "-r");
+  expect_error(fs({"bench", "-m", odd, "-t", "0"}), 2, "--threads");
+  expect_error(fs({"bench", "-m", odd, "--dtype", "q8_0,q9"}), 2, "--dtype: \"q9\" is unknown");
+  expect_error(fs({"bench", "-m", odd, "--output", "xml"}), 2, "--output");
+}
+
+TEST(Bench, CtrlCLeavesTheRowsThatAreDone) {
+  Command command;
+  command.args = {"bench", "-m",    "synthetic:tiny-odd", "-p", "8", "-n", "4096",
+                  "-r",    "10000", "--no-roofline"};
+  command.interrupt_when = [](const std::string& out) { return out.find(" pp8 ") != std::string::npos; };
+  const Outcome outcome = run(command);
+  EXPECT_EQ(outcome.code, 130) << outcome.err;
+  EXPECT_EQ(outcome.err, "fs: error: interrupted\n");
+  EXPECT_NE(outcome.out.find(" pp8 "), std::string::npos);
+  EXPECT_EQ(outcome.out.find("tg4096"), std::string::npos);
+}
+
+TEST(Bench, PlotDrawsEveryDepthAndTheLimit) {
+  const TemporaryDirectory directory;
+  const Outcome outcome = fs(quick(
+      {"-d", "0,32,64", "--dtype", "bf16,q8_0", "--backend", "cpu", "--plot", directory / "bench.svg"}));
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const std::string svg = read_text(directory / "bench.svg");
+  EXPECT_TRUE(svg.starts_with("<svg ")) << svg;
+  EXPECT_TRUE(svg.ends_with("</svg>\n"));
+  const auto count = [&](std::string_view what) {
+    std::size_t found = 0;
+    for (std::size_t at = svg.find(what); at != std::string::npos; at = svg.find(what, at + 1)) ++found;
+    return found;
+  };
+  EXPECT_EQ(count("<circle "), 12U);  // two formats, two tests, three depths
+  EXPECT_EQ(count("<polyline "), 8U);
+  EXPECT_EQ(count("stroke-dasharray"), 4U);
+  EXPECT_EQ(fs(quick({"--plot", "/nonexistent/x.svg"})).code, 1);
+}
+
+TEST(Bench, Figures) {
+  EXPECT_EQ(fs::cli::rate_text(3.14159), "3.14");
+  EXPECT_EQ(fs::cli::rate_text(99.996), "100.0");
+  EXPECT_EQ(fs::cli::rate_text(512.34), "512.3");
+  EXPECT_EQ(fs::cli::rate_text(12345.6), "12346");
+}
+
+}  // namespace
+}  // namespace cli_test
