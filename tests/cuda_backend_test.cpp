@@ -241,7 +241,8 @@ std::vector<TokenId> picked_by_host(Session& session, const engine::Sampler& sam
                                     std::vector<TokenId> next, std::size_t count) {
   std::vector<TokenId> picked;
   while (picked.size() < count) {
-    picked.push_back(sampler.pick(session.forward(next), session.tokens()));
+    const auto logits = session.forward(next);  // before tokens() is asked
+    picked.push_back(sampler.pick(logits, session.tokens()));
     next = {picked.back()};
   }
   return picked;
