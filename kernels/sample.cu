@@ -160,7 +160,9 @@ sample_kernel(const float* logits, const float* best_logit, const int* best_id, 
   sync_threads();
   total = 0;
   for (int w = 0; w < sample_warps; ++w) total += warp_mass[w];
-  bool decided = total == total;  // a logit that is not finite has left NaN
+  const double log_sum =
+      static_cast<double>(top) + log(total);  // of all exponentials; here few values are alive
+  bool decided = total == total;              // a logit that is not finite has left NaN
 
   float logit = best;
   if (decided && sampling->temperature > 0) {
@@ -201,7 +203,7 @@ sample_kernel(const float* logits, const float* best_logit, const int* best_id, 
   }
   const int step = state[state_chosen];
   ids[step] = id;
-  log_probabilities[step] = static_cast<double>(logit) - (static_cast<double>(top) + log(total));
+  log_probabilities[step] = static_cast<double>(logit) - log_sum;
   state[state_chosen] = step + 1;
   state[state_token] = id;
   state[state_position] += 1;
