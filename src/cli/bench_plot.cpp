@@ -13,7 +13,8 @@ namespace {
 
 using bench::Workload;
 
-constexpr double width = 760, panel_height = 300, left = 64, right = 240, top = 56, between = 64;
+constexpr double page_width = 760, panel_height = 300, left = 64, right = 240, title_height = 56,
+                 between = 64;
 
 std::string escaped(std::string_view words) {
   std::string text;
@@ -77,7 +78,7 @@ std::string panel(const std::vector<Line>& lines, std::string_view title, double
   }
   if (deepest == 0) deepest = 1;
   fastest *= 1.05;
-  const double bottom = y + panel_height, span = width - left - right;
+  const double bottom = y + panel_height, span = page_width - left - right;
   const auto x_of = [&](const BenchRow& row) {
     return left + static_cast<double>(row.workload.depth) / deepest * span;
   };
@@ -86,7 +87,7 @@ std::string panel(const std::vector<Line>& lines, std::string_view title, double
   std::string text = label(left, y - 12, "start", title, 13, "#111111");
   for (double rate = 0, step = step_for(fastest); rate <= fastest; rate += step) {
     text += fmt::format("<line x1=\"{0}\" x2=\"{1}\" y1=\"{2:.1f}\" y2=\"{2:.1f}\" stroke=\"#dddddd\"/>\n",
-                        left, width - right, y_of(rate));
+                        left, page_width - right, y_of(rate));
     text += label(left - 8, y_of(rate) + 4, "end", fmt::format("{:g}", rate), 11);
   }
   std::vector<double> depths;
@@ -110,10 +111,10 @@ std::string panel(const std::vector<Line>& lines, std::string_view title, double
           "4\"/>\n",
           limits, colour);
     }
-    text += label(width - right + 16, legend, "start", lines[i].name, 12, colour);
+    text += label(page_width - right + 16, legend, "start", lines[i].name, 12, colour);
     legend += 18;
   }
-  text += label(width - right + 16, legend, "start", "dashed: the limit", 11);
+  text += label(page_width - right + 16, legend, "start", "dashed: the limit", 11);
   std::sort(depths.begin(), depths.end());
   depths.erase(std::unique(depths.begin(), depths.end()), depths.end());
   for (const double depth : depths) {
@@ -128,14 +129,14 @@ std::string bench_plot(const BenchRun& run, const std::vector<BenchRow>& rows) {
   const std::vector<Line> decode = lines_of(rows, Workload::Kind::decode);
   const std::vector<Line> prefill = lines_of(rows, Workload::Kind::prefill);
   const double panels = static_cast<double>(!decode.empty()) + static_cast<double>(!prefill.empty());
-  const double height = top + panels * (panel_height + between);
+  const double height = title_height + panels * (panel_height + between);
   std::string text = fmt::format(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0}\" height=\"{1}\" viewBox=\"0 0 {0} {1}\" "
       "font-family=\"Helvetica, Arial, sans-serif\">\n<rect width=\"{0}\" height=\"{1}\" "
       "fill=\"#ffffff\"/>\n",
-      width, height);
+      page_width, height);
   text += label(16, 24, "start", fmt::format("{} on {}", run.model, run.cpu), 14, "#111111");
-  double y = top;
+  double y = title_height;
   for (const auto& [lines, title] :
        {std::pair(&decode, "decode, tokens/s (median)"), std::pair(&prefill, "prefill, tokens/s (median)")}) {
     if (lines->empty()) continue;

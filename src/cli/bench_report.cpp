@@ -170,7 +170,7 @@ Json as_json(const BenchRow& row) {
   return json;
 }
 
-class JsonDocument final : public BenchWriter {
+class JsonWriter final : public BenchWriter {
  public:
   void begin(const BenchRun& run) override {
     document_ = head_json(run);
@@ -287,7 +287,7 @@ std::string rate_text(double rate) {
 
 std::unique_ptr<BenchWriter> make_bench_writer(const std::string& format) {
   if (format == "csv") return std::make_unique<Csv>();
-  if (format == "json") return std::make_unique<JsonDocument>();
+  if (format == "json") return std::make_unique<JsonWriter>();
   if (format == "jsonl") return std::make_unique<JsonLines>();
   return std::make_unique<Table>();
 }

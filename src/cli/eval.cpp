@@ -41,7 +41,7 @@ struct Text {
 };
 
 /// What is measured: of the model itself, and of the one that it is held against.
-struct Result {
+struct Evaluation {
   engine::Perplexity run, against;
   engine::Divergence divergence;
 };
@@ -107,8 +107,8 @@ struct Runner {
 };
 
 /// Runs the text through both models side by side, so that no more logits are held than those of one chunk.
-Result evaluate(const Sides& sides, const Text& text, const Progress& progress) {
-  Result result;
+Evaluation evaluate(const Sides& sides, const Text& text, const Progress& progress) {
+  Evaluation result;
   const bool compares = sides.a.backend != nullptr;
   Runner run(sides.b, text.window, result.run);
   std::optional<Runner> against;
@@ -147,7 +147,7 @@ Result evaluate(const Sides& sides, const Text& text, const Progress& progress) 
   return result;
 }
 
-Json as_json(const Sides& sides, const Text& text, const Result& result) {
+Json as_json(const Sides& sides, const Text& text, const Evaluation& result) {
   const auto describe = [](const Side& side, const engine::Perplexity& perplexity) {
     return Json{{"model", side.model->name()},
                 {"backend", side.backend->name()},
@@ -170,7 +170,7 @@ Json as_json(const Sides& sides, const Text& text, const Result& result) {
   return document;
 }
 
-void print_table(const Sides& sides, const Text& text, const Result& result) {
+void print_table(const Sides& sides, const Text& text, const Evaluation& result) {
   print(fmt::format("text: {} tokens in {} window{} of at most {} · {} predicted\n", text.ids.size(),
                     text.windows(), text.windows() == 1 ? "" : "s", text.window, result.run.count()));
   const auto print_side = [](const char* name, const Side& side, const engine::Perplexity& perplexity) {
@@ -200,7 +200,7 @@ ExitCode eval(const EvalOptions& options, const Hooks& hooks) {
   } else {
     sides.b.backend = load_backend(*sides.b.model, options.spec.compute, hooks, progress);
   }
-  const Result result = evaluate(sides, text, progress.callback());
+  const Evaluation result = evaluate(sides, text, progress.callback());
   progress.erase();
   if (options.json) {
     print_json(as_json(sides, text, result));
