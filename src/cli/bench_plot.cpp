@@ -13,8 +13,8 @@ namespace {
 
 using bench::Workload;
 
-constexpr double page_width = 760, panel_height = 300, left = 64, right = 240, title_height = 56,
-                 between = 64;
+constexpr double page_width = 760, panel_height = 300, margin_left = 64, margin_right = 240,
+                 title_height = 56, between = 64;
 
 std::string escaped(std::string_view words) {
   std::string text;
@@ -78,17 +78,17 @@ std::string panel(const std::vector<Line>& lines, std::string_view title, double
   }
   if (deepest == 0) deepest = 1;
   fastest *= 1.05;
-  const double bottom = y + panel_height, span = page_width - left - right;
+  const double bottom = y + panel_height, span = page_width - margin_left - margin_right;
   const auto x_of = [&](const BenchRow& row) {
-    return left + static_cast<double>(row.workload.depth) / deepest * span;
+    return margin_left + static_cast<double>(row.workload.depth) / deepest * span;
   };
   const auto y_of = [&](double rate) { return bottom - rate / fastest * panel_height; };
 
-  std::string text = label(left, y - 12, "start", title, 13, "#111111");
+  std::string text = label(margin_left, y - 12, "start", title, 13, "#111111");
   for (double rate = 0, step = step_for(fastest); rate <= fastest; rate += step) {
     text += fmt::format("<line x1=\"{0}\" x2=\"{1}\" y1=\"{2:.1f}\" y2=\"{2:.1f}\" stroke=\"#dddddd\"/>\n",
-                        left, page_width - right, y_of(rate));
-    text += label(left - 8, y_of(rate) + 4, "end", fmt::format("{:g}", rate), 11);
+                        margin_left, page_width - margin_right, y_of(rate));
+    text += label(margin_left - 8, y_of(rate) + 4, "end", fmt::format("{:g}", rate), 11);
   }
   std::vector<double> depths;
   double legend = y + 8;
@@ -111,16 +111,17 @@ std::string panel(const std::vector<Line>& lines, std::string_view title, double
           "4\"/>\n",
           limits, colour);
     }
-    text += label(page_width - right + 16, legend, "start", lines[i].name, 12, colour);
+    text += label(page_width - margin_right + 16, legend, "start", lines[i].name, 12, colour);
     legend += 18;
   }
-  text += label(page_width - right + 16, legend, "start", "dashed: the limit", 11);
+  text += label(page_width - margin_right + 16, legend, "start", "dashed: the limit", 11);
   std::sort(depths.begin(), depths.end());
   depths.erase(std::unique(depths.begin(), depths.end()), depths.end());
   for (const double depth : depths) {
-    text += label(left + depth / deepest * span, bottom + 18, "middle", fmt::format("{:g}", depth), 11);
+    text +=
+        label(margin_left + depth / deepest * span, bottom + 18, "middle", fmt::format("{:g}", depth), 11);
   }
-  return text + label(left + span / 2, bottom + 36, "middle", "depth (tokens)", 11);
+  return text + label(margin_left + span / 2, bottom + 36, "middle", "depth (tokens)", 11);
 }
 
 }  // namespace
