@@ -139,7 +139,7 @@ TEST(Probes, DoTheOperationsTheyAreCreditedWith) {
   EXPECT_EQ(probes.front().arithmetic, Arithmetic::fp32);
   for (const PeakProbe& probe : probes) {
     // A product of ones is 1: the sum counts products, of which each is two operations.
-    for (const std::size_t rounds : {1, 7, 100}) {
+    for (const std::size_t rounds : {1U, 7U, 100U}) {
       EXPECT_EQ(2 * probe.run(rounds), static_cast<double>(rounds) * probe.operations) << probe.instructions;
     }
   }
