@@ -178,9 +178,9 @@ TEST_F(Locate, EnvironmentOrder) {
       ::setenv(name, value, 1);
     }
   };
-  set("HOME", "/home/ada");
+  set("HOME", "/ada");
   for (const char* name : {"HF_HUB_CACHE", "HF_HOME", "FS_MODEL"}) set(name, nullptr);
-  EXPECT_EQ(SearchPaths::from_environment().hub_cache, "/home/ada/.cache/huggingface/hub");
+  EXPECT_EQ(SearchPaths::from_environment().hub_cache, "/ada/.cache/huggingface/hub");
   EXPECT_EQ(SearchPaths::from_environment().fs_model, "");
   set("HF_HOME", "/hf");
   EXPECT_EQ(SearchPaths::from_environment().hub_cache, "/hf/hub");
