@@ -3,8 +3,8 @@
 
 #include "cpu/kernels.h"
 
-// What the files share that are compiled with -mavx2 -mfma -mf16c; for them alone. Everything but the tables
-// has internal linkage (kernels.h says why).
+// Vectors of eight floats, for the files that are compiled with -mavx2 -mfma -mf16c, and the words in which
+// vector_*.h are written. Everything but the tables has internal linkage (kernels.h says why).
 
 #if defined(__clang__)
 #define FS_UNROLL _Pragma("clang loop unroll(full)")
@@ -15,10 +15,10 @@
 namespace fs::cpu {
 
 extern const WeightKernels avx2_f32, avx2_f16, avx2_bf16, avx2_q8_0, avx2_int4;
-extern const Int8Kernels avx2_int8_q8_0, avx2_int8_int4;
+extern const RoundedKernels avx2_int8_q8_0, avx2_int8_int4;
+extern const DotKernels avx2_int8_q8_0_dots, avx2_int8_int4_dots;
 extern const CacheKernels avx2_cache_f32, avx2_cache_f16, avx2_cache_bf16;
-/// Kernels::tile_rows and gemm_packed.
-inline constexpr std::size_t avx2_tile_rows = 6;  // 12 of 16 registers hold sums
+inline constexpr std::size_t avx2_tile_rows = 6;  // Kernels::tile_rows; 12 of 16 registers hold sums
 void avx2_gemm_packed(const float* a, std::size_t tiles, const float* panel, std::size_t k, float* c,
                       std::size_t ldc, bool accumulate);
 
@@ -26,39 +26,108 @@ namespace {
 
 using std::size_t;
 
-constexpr size_t width = 8;  // floats in a register
+using Floats = __m256;
+constexpr size_t width = 8;       // floats in a register
+constexpr size_t most_sums = 12;  // registers that may hold sums
 
-inline __m256 load(const float* p) { return _mm256_loadu_ps(p); }
-inline __m256 load_part(const float* p, size_t n) {
+inline Floats zero() { return _mm256_setzero_ps(); }
+inline Floats all(float x) { return _mm256_set1_ps(x); }
+inline Floats load(const float* p) { return _mm256_loadu_ps(p); }
+inline void store(float* p, Floats v) { _mm256_storeu_ps(p, v); }
+inline Floats load_part(const float* p, size_t n) {
   alignas(32) float part[width] = {};
   __builtin_memcpy(part, p, n * sizeof(float));
   return _mm256_load_ps(part);
 }
-inline void store_part(float* p, __m256 v, size_t n) {
+inline void store_part(float* p, Floats v, size_t n) {
   alignas(32) float part[width];
   _mm256_store_ps(part, v);
   __builtin_memcpy(p, part, n * sizeof(float));
 }
 
-// How eight stored elements become eight floats, by Dtype.
-struct F32 {
-  static constexpr size_t bytes = 4;
-  static __m256 decode(const std::byte* p) { return _mm256_loadu_ps(reinterpret_cast<const float*>(p)); }
+inline Floats fma(Floats a, Floats b, Floats c) { return _mm256_fmadd_ps(a, b, c); }  // a·b + c
+inline Floats add(Floats a, Floats b) { return _mm256_add_ps(a, b); }
+inline Floats sub(Floats a, Floats b) { return _mm256_sub_ps(a, b); }
+inline Floats mul(Floats a, Floats b) { return _mm256_mul_ps(a, b); }
+inline Floats div(Floats a, Floats b) { return _mm256_div_ps(a, b); }
+inline Floats negative(Floats a) { return _mm256_xor_ps(a, all(-0.0F)); }
+// These two give b where one of them is NaN.
+inline Floats larger(Floats a, Floats b) { return _mm256_max_ps(a, b); }
+inline Floats smaller(Floats a, Floats b) { return _mm256_min_ps(a, b); }
+/// The nearest integer, of ties the even one.
+inline Floats nearest(Floats a) { return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+/// a · 2^n for integers −126 ≤ n ≤ 127.
+inline Floats times_power_of_two(Floats a, Floats n) {
+  const __m256i exponent =
+      _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23);
+  return _mm256_mul_ps(a, _mm256_castsi256_ps(exponent));
+}
+/// 0 where x < bound, else a.
+inline Floats zero_if_less(Floats a, Floats x, Floats bound) {
+  return _mm256_andnot_ps(_mm256_cmp_ps(x, bound, _CMP_LT_OQ), a);
+}
+inline float first_of(Floats v) { return _mm256_cvtss_f32(v); }
+inline float sum_of(Floats v) {
+  __m128 s = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+  s = _mm_add_ps(s, _mm_movehl_ps(s, s));
+  return _mm_cvtss_f32(_mm_add_ss(s, _mm_shuffle_ps(s, s, 1)));
+}
+inline float max_of(Floats v) {
+  __m128 s = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+  s = _mm_max_ps(s, _mm_movehl_ps(s, s));
+  return _mm_cvtss_f32(_mm_max_ss(s, _mm_shuffle_ps(s, s, 1)));
+}
+/// Σ x², in double.
+inline double sum_of_squares(const float* x, size_t n) {
+  __m256d low = _mm256_setzero_pd(), high = _mm256_setzero_pd();
+  for (size_t i = 0; i < n; i += width) {
+    const __m256 v = n - i < width ? load_part(x + i, n - i) : load(x + i);
+    const __m256d a = _mm256_cvtps_pd(_mm256_castps256_ps128(v)),
+                  b = _mm256_cvtps_pd(_mm256_extractf128_ps(v, 1));
+    low = _mm256_fmadd_pd(a, a, low);
+    high = _mm256_fmadd_pd(b, b, high);
+  }
+  alignas(32) double lane[4];
+  _mm256_store_pd(lane, _mm256_add_pd(low, high));
+  return (lane[0] + lane[1]) + (lane[2] + lane[3]);
+}
+
+// How neighbouring stored elements become floats, by Dtype: a whole register, or n < width of them.
+template <class W>
+struct Padded {
+  static Floats decode_part(const std::byte* p, size_t n) {
+    alignas(32) std::byte part[width * sizeof(float)] = {};
+    __builtin_memcpy(part, p, n * W::bytes);
+    return W::decode(part);
+  }
 };
-struct F16 {
+struct F32 : Padded<F32> {
+  static constexpr size_t bytes = 4;
+  static Floats decode(const std::byte* p) { return _mm256_loadu_ps(reinterpret_cast<const float*>(p)); }
+};
+struct F16 : Padded<F16> {
   static constexpr size_t bytes = 2;
-  static __m256 decode(const std::byte* p) {
+  static Floats decode(const std::byte* p) {
     return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
   }
 };
-struct Bf16 {
+struct Bf16 : Padded<Bf16> {
   static constexpr size_t bytes = 2;
-  static __m256 decode(const std::byte* p) {
+  static Floats decode(const std::byte* p) {
     const __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
     return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
   }
 };
-
+// Of pairs of bf16, the ones in the lower and in the upper halves.
+inline Floats lower_bf16(Floats pairs) {
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(pairs), 16));
+}
+inline Floats upper_bf16(Floats pairs) {
+  return _mm256_and_ps(pairs, _mm256_castsi256_ps(_mm256_set1_epi32(static_cast<int>(0xFFFF0000))));
+}
+inline Floats from_int8(const std::byte* p) {
+  return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+}
 /// The fp16 number that a block begins with.
 inline float scale_of(const std::byte* block) {
   unsigned short half;
@@ -66,19 +135,25 @@ inline float scale_of(const std::byte* block) {
   return _cvtsh_ss(half);
 }
 
-inline float sum_of(__m256 v) {
-  __m128 s = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
-  s = _mm_add_ps(s, _mm_movehl_ps(s, s));
-  return _mm_cvtss_f32(_mm_add_ss(s, _mm_shuffle_ps(s, s, 1)));
+// Floats to what the cache holds, rounded to nearest, ties to even.
+inline void put_f16(Floats x, std::byte* to) {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(to),
+                   _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
-inline float max_of(__m256 v) {
-  __m128 s = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
-  s = _mm_max_ps(s, _mm_movehl_ps(s, s));
-  return _mm_cvtss_f32(_mm_max_ss(s, _mm_shuffle_ps(s, s, 1)));
+inline void put_bf16(Floats x, std::byte* to) {
+  const __m256i bits = _mm256_castps_si256(x), last = _mm256_srli_epi32(bits, 16);
+  const __m256i odd = _mm256_and_si256(last, _mm256_set1_epi32(1));
+  const __m256i rounded =
+      _mm256_srli_epi32(_mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7FFF))), 16);
+  // A NaN keeps its sign and becomes quiet: rounding could carry it beyond all NaNs.
+  const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+  const __m256i wide = _mm256_blendv_epi8(rounded, _mm256_or_si256(last, _mm256_set1_epi32(0x40)), nan);
+  const __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(wide, wide), 0x08);
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm256_castsi256_si128(packed));
 }
 
-inline void transpose(__m256 (&v)[width]) {
-  __m256 pair[width], quad[width];
+inline void transpose(Floats (&v)[width]) {
+  Floats pair[width], quad[width];
   for (size_t i = 0; i < width; i += 2) {
     pair[i] = _mm256_unpacklo_ps(v[i], v[i + 1]);
     pair[i + 1] = _mm256_unpackhi_ps(v[i], v[i + 1]);
@@ -95,41 +170,5 @@ inline void transpose(__m256 (&v)[width]) {
   }
 }
 
-/// Walks down R stretches of rows side by side: hardware prefetchers follow each stream only to the end of
-/// its page, and with four streams they have four pages to work on. One thread of a Zen 3 reads 13.3 GB/s so,
-/// where one stream in order gives 7.9, four neighbouring rows 6, and panels of 16 interleaved rows 8.5.
-template <class W, int M>
-void dot_rows(const std::byte* w, size_t row_bytes, size_t rows, size_t cols, const float* x, size_t x_stride,
-              float* out, size_t out_stride) {
-  constexpr size_t R = W::template rows_at_once<M>;
-  const size_t stretch = rows / R;
-  for (size_t r = 0; r < stretch; ++r) {
-    W::template dot_tile<R, M>(w + r * row_bytes, stretch * row_bytes, cols, x, x_stride, out + r, stretch,
-                               out_stride);
-  }
-  for (size_t r = stretch * R; r < rows; ++r) {
-    W::template dot_tile<1, M>(w + r * row_bytes, 0, cols, x, x_stride, out + r, 0, out_stride);
-  }
-}
-
-template <class W>
-void dots(const std::byte* w, size_t row_bytes, size_t rows, size_t cols, const float* x, size_t x_stride,
-          size_t tokens, float* out, size_t out_stride) {
-  while (tokens > 0) {
-    const size_t m = tokens <= 6 ? tokens : tokens < 12 ? tokens / 2 : 6;
-    const auto rows_of = m == 1   ? dot_rows<W, 1>
-                         : m == 2 ? dot_rows<W, 2>
-                         : m == 3 ? dot_rows<W, 3>
-                         : m == 4 ? dot_rows<W, 4>
-                         : m == 5 ? dot_rows<W, 5>
-                                  : dot_rows<W, 6>;
-    rows_of(w, row_bytes, rows, cols, x, x_stride, out, out_stride);
-    x += m * x_stride;
-    out += m * out_stride;
-    tokens -= m;
-  }
-}
-
 }  // namespace
-
 }  // namespace fs::cpu

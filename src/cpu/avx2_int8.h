@@ -1,6 +1,7 @@
 #pragma once
 #include "cpu/activations.h"
 #include "cpu/avx2.h"
+#include "cpu/vector_dots.h"
 
 // What the files with kernels for int8 activations share; everything has internal linkage (kernels.h says
 // why).
@@ -59,13 +60,12 @@ void gemm(const std::byte* tiles, size_t n_tiles, const std::byte* panel, size_t
 }
 
 template <class F>
-constexpr Int8Kernels int8_kernels{{F::prepared_floats, F::prepare, dots<F>},
-                                   F::tile_rows,
-                                   F::tile_bytes,
-                                   F::pack,
-                                   F::panel_bytes,
-                                   F::panel,
-                                   gemm<F>};
+constexpr DotKernels int8_dots{F::prepared_floats, F::prepare, dots<F>};
+
+template <class F>
+constexpr RoundedKernels int8_kernels(const DotKernels& dots) {
+  return {&dots, F::tile_rows, F::tile_bytes, F::pack, F::panel_bytes, F::panel, gemm<F>};
+}
 
 }  // namespace
 }  // namespace fs::cpu

@@ -9,6 +9,11 @@ namespace fs::cpu {
 std::vector<const Kernels*> available_kernels() {
   std::vector<const Kernels*> available;
 #if defined(__x86_64__)
+  const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+                      __builtin_cpu_supports("avx512vnni");
+  if (avx512 && __builtin_cpu_supports("avx512bf16")) available.push_back(&avx512bf16_kernels);
+  if (avx512) available.push_back(&avx512_kernels);
   // F16C is older than AVX2: no processor has one without the other.
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) available.push_back(&avx2_kernels);
 #endif

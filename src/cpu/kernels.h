@@ -27,12 +27,12 @@ struct DotKernels {
                std::size_t x_stride, std::size_t tokens, float* out, std::size_t out_stride);
 };
 
-/// Products of int8 activations (cpu/backend.h) with stored weights of one Dtype: exact sums of integers in
-/// each block. Columns are counted from where a block of the weights begins.
-struct Int8Kernels {
-  DotKernels dots;
+/// Products of activations rounded to int8 or bf16 (cpu/backend.h) with stored weights of one Dtype, in
+/// instructions made for them. Columns are counted from where a block of the weights begins.
+struct RoundedKernels {
+  const DotKernels* dots;  ///< a few tokens; null where the weights' own dots() take the rounded values
   /// Many tokens: tile_rows tokens' activations [rows ≤ tile_rows, cols] with row stride x_stride,
-  /// quantised as gemm() reads them; zero for tokens ≥ rows.  tile: [tile_bytes(cols)]
+  /// as gemm() reads them; zero for tokens ≥ rows.  tile: [tile_bytes(cols)]
   std::size_t tile_rows;
   std::size_t (*tile_bytes)(std::size_t cols);
   void (*pack)(const float* x, std::size_t x_stride, std::size_t rows, std::size_t cols, std::byte* tile);
@@ -52,7 +52,8 @@ struct WeightKernels {
   /// panel: [count, panel_width]; first_col is where a block begins.
   void (*panel)(const std::byte* w, std::size_t row_bytes, std::size_t rows, std::size_t first_col,
                 std::size_t count, float* panel);
-  const Int8Kernels* int8;  ///< null where there are none: then activations are rounded and products are fp32
+  /// Where there are none (null), activations are rounded and products are fp32.
+  const RoundedKernels *int8, *bf16;
 };
 
 /// What is done with keys and values in one format of the cache.
@@ -95,7 +96,9 @@ struct Kernels {
 
 /// Plain C++, for every processor.
 extern const Kernels portable_kernels;
-/// x86-64 with AVX2, FMA and F16C; linked in on x86-64 only.
-extern const Kernels avx2_kernels;
+// Linked in on x86-64 only:
+extern const Kernels avx2_kernels;        ///< AVX2, FMA and F16C
+extern const Kernels avx512_kernels;      ///< AVX-512 F, BW, DQ, VL and VNNI
+extern const Kernels avx512bf16_kernels;  ///< and AVX512_BF16
 
 }  // namespace fs::cpu

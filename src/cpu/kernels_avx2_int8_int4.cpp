@@ -187,6 +187,7 @@ struct Int4 {
 
 }  // namespace
 
-constexpr Int8Kernels avx2_int8_int4 = int8_kernels<Int4>;
+constexpr DotKernels avx2_int8_int4_dots = int8_dots<Int4>;
+constexpr RoundedKernels avx2_int8_int4 = int8_kernels<Int4>(avx2_int8_int4_dots);
 
 }  // namespace fs::cpu

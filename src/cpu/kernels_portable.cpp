@@ -214,7 +214,7 @@ void scale(float* x, float factor, std::size_t n) {
 }
 
 template <Dtype dtype>
-constexpr WeightKernels weight_kernels{{nullptr, nullptr, dots<dtype>}, panel<dtype>, nullptr};
+constexpr WeightKernels weight_kernels{{nullptr, nullptr, dots<dtype>}, panel<dtype>, nullptr, nullptr};
 template <Dtype dtype>
 constexpr CacheKernels cache_kernels{store<dtype>, gemm_rows<dtype>};
 

@@ -36,6 +36,18 @@ const WeightKernels& kernels_of(const Kernels& kernels, model::Dtype dtype) {
   return *kernels.bf16;
 }
 
+/// The kernels made for such activations; null where there are none.
+const RoundedKernels* rounded_kernels(const WeightKernels& weights, Activations activations) {
+  return activations == Activations::int8   ? weights.int8
+         : activations == Activations::bf16 ? weights.bf16
+                                            : nullptr;
+}
+
+const DotKernels& dot_kernels(const WeightKernels& weights, Activations activations) {
+  const RoundedKernels* const rounded = rounded_kernels(weights, activations);
+  return rounded != nullptr && rounded->dots != nullptr ? *rounded->dots : weights.dots;
+}
+
 /// A few tokens as dots() of one Dtype takes them: [tokens] prepared, `stride` floats from each other.
 struct Rows {
   const float* data = nullptr;
@@ -43,7 +55,7 @@ struct Rows {
 };
 
 /// Rows of the left-hand side that a kernel multiplies at once, at most.
-constexpr std::size_t most_tile_rows = 16;
+constexpr std::size_t most_tile_rows = 24;
 
 /// The activations of one product, in the forms that kernels read. Many tokens are packed in tiles of
 /// tile_rows tokens: [k-blocks][tiles][k_block columns (the last may have fewer)], zero beyond the last
@@ -51,11 +63,12 @@ constexpr std::size_t most_tile_rows = 16;
 struct Input {
   std::span<const float> x;  // [tokens, cols]
   std::size_t tokens, cols;
-  bool many, int8;  // int8: products in integers
+  bool many;
+  Activations activations;
 
   Rows rows[model::dtype_count] = {};               // few tokens, for each Dtype among the weights
   const float* packed = nullptr;                    // many tokens, as gemm_packed() reads them
-  const std::byte* tiles[model::dtype_count] = {};  // many tokens in int8, for each Dtype
+  const std::byte* tiles[model::dtype_count] = {};  // many tokens rounded, for each Dtype
 
   std::size_t n_tiles(std::size_t tile_rows) const { return (tokens + tile_rows - 1) / tile_rows; }
 };
@@ -74,9 +87,9 @@ std::span<const float> rounded(Team& team, std::span<const float> x, std::size_t
 Input input_of(Team& team, std::span<const float> x, std::size_t cols) {
   const std::size_t tokens = x.size() / cols;
   // Weights in other formats are refused when the backend is made.
-  const bool int8 = team.activations == Activations::int8 && team.kernels.q8_0->int8 != nullptr;
-  if (team.activations != Activations::f32 && !int8) x = rounded(team, x, cols);
-  return {x, tokens, cols, tokens > few_tokens, int8};
+  const bool rounds_itself = team.activations == Activations::int8 && team.kernels.q8_0->int8 != nullptr;
+  if (team.activations != Activations::f32 && !rounds_itself) x = rounded(team, x, cols);
+  return {x, tokens, cols, tokens > few_tokens, team.activations};
 }
 
 /// Brings a few tokens into the form of `kernels`.
@@ -94,7 +107,7 @@ void prepare(Team& team, const DotKernels& kernels, std::size_t dtype, Input& in
   rows = {prepared, stride};
 }
 
-void pack_int8(Team& team, const Int8Kernels& kernels, std::size_t dtype, Input& input) {
+void pack_rounded(Team& team, const RoundedKernels& kernels, std::size_t dtype, Input& input) {
   const std::size_t height = kernels.tile_rows, n_tiles = input.n_tiles(height);
   const std::size_t block_bytes = n_tiles * kernels.tile_bytes(k_block);
   team.tiles[dtype].reserve((input.cols + k_block - 1) / k_block * block_bytes);
@@ -135,10 +148,10 @@ void prepare(Team& team, const model::Matrix& w, Input& input) {
   const WeightKernels& kernels = kernels_of(team.kernels, w.dtype);
   if (!input.many) {
     if (input.rows[dtype].data == nullptr) {
-      prepare(team, input.int8 ? kernels.int8->dots : kernels.dots, dtype, input);
+      prepare(team, dot_kernels(kernels, input.activations), dtype, input);
     }
-  } else if (input.int8) {
-    if (input.tiles[dtype] == nullptr) pack_int8(team, *kernels.int8, dtype, input);
+  } else if (const auto* const rounded = rounded_kernels(kernels, input.activations)) {
+    if (input.tiles[dtype] == nullptr) pack_rounded(team, *rounded, dtype, input);
   } else if (input.packed == nullptr) {
     pack(team, input);
   }
@@ -175,22 +188,22 @@ void multiply(const Kernels& kernels, const model::Matrix& w, std::size_t first,
   const std::size_t row_bytes = w.row_bytes();
   const std::byte* const from = w.data + first * row_bytes;
   if (!input.many) {
-    const DotKernels& few = input.int8 ? weights.int8->dots : weights.dots;
+    const DotKernels& few = dot_kernels(weights, input.activations);
     const Rows& x = input.rows[dtype];
     few.dots(from, row_bytes, count, w.cols, x.data, x.stride, input.tokens, c, ldc);
     return;
   }
+  const RoundedKernels* const rounded = rounded_kernels(weights, input.activations);
   for (std::size_t k = 0; k < w.cols; k += k_block) {
     const std::size_t depth = std::min(k_block, w.cols - k);
     for (std::size_t i = 0; i < count; i += panel_width) {
       const std::size_t rows = std::min(panel_width, count - i);
-      if (input.int8) {
-        const Int8Kernels& int8 = *weights.int8;
-        const std::size_t n_tiles = input.n_tiles(int8.tile_rows);
+      if (rounded != nullptr) {
+        const std::size_t n_tiles = input.n_tiles(rounded->tile_rows);
         auto* const bytes = reinterpret_cast<std::byte*>(panel);
-        int8.panel(from + i * row_bytes, row_bytes, rows, k, depth, bytes);
-        int8.gemm(input.tiles[dtype] + k / k_block * n_tiles * int8.tile_bytes(k_block), n_tiles, bytes,
-                  depth, c + i, ldc, k > 0);
+        rounded->panel(from + i * row_bytes, row_bytes, rows, k, depth, bytes);
+        rounded->gemm(input.tiles[dtype] + k / k_block * n_tiles * rounded->tile_bytes(k_block), n_tiles,
+                      bytes, depth, c + i, ldc, k > 0);
       } else {
         const std::size_t n_tiles = input.n_tiles(kernels.tile_rows);
         weights.panel(from + i * row_bytes, row_bytes, rows, k, depth, panel);

@@ -1,0 +1,79 @@
+#include "cpu/avx512.h"
+
+namespace fs::cpu {
+namespace {
+
+// Products of bf16 activations with bf16 weights: one instruction multiplies two neighbouring columns of
+// sixteen rows and adds the products in fp32.
+
+constexpr size_t tile_rows = 24;
+constexpr size_t pair_bytes = 4;
+
+size_t pairs_of(size_t cols) { return (cols + 1) / 2; }
+size_t tile_bytes(size_t cols) { return pairs_of(cols) * tile_rows * pair_bytes; }
+size_t panel_bytes(size_t cols) { return pairs_of(cols) * panel_width * pair_bytes; }
+
+/// x is rounded to bf16 already: its upper half is all of it.
+unsigned upper(float x) {
+  unsigned bits;
+  __builtin_memcpy(&bits, &x, sizeof bits);
+  return bits >> 16;
+}
+
+/// A tile: [pairs][tile_rows] of two columns.
+void pack(const float* x, size_t x_stride, size_t rows, size_t cols, std::byte* tile) {
+  for (size_t p = 0; p < pairs_of(cols); ++p) {
+    for (size_t m = 0; m < tile_rows; ++m, tile += pair_bytes) {
+      const float* const from = x + m * x_stride + 2 * p;
+      const unsigned first = m < rows ? upper(from[0]) : 0;
+      const unsigned second = m < rows && 2 * p + 1 < cols ? upper(from[1]) : 0;
+      const unsigned pair = second << 16 | first;
+      __builtin_memcpy(tile, &pair, sizeof pair);
+    }
+  }
+}
+
+/// A panel: [pairs][panel_width] of two columns.
+void panel(const std::byte* w, size_t row_bytes, size_t rows, size_t first_col, size_t cols,
+           std::byte* panel) {
+  for (size_t k = 0; k < cols; k += 2 * width) {
+    const size_t n = cols - k < 2 * width ? cols - k : 2 * width;
+    const auto mask = static_cast<__mmask32>((1ULL << n) - 1);
+    Floats v[width];
+    for (size_t i = 0; i < width; ++i) {
+      const std::byte* const from = w + i * row_bytes + (first_col + k) * Bf16::bytes;
+      v[i] = i < rows ? _mm512_castsi512_ps(_mm512_maskz_loadu_epi16(mask, from)) : zero();
+    }
+    transpose(v);
+    for (size_t i = 0; i < pairs_of(n); ++i, panel += panel_width * pair_bytes) {
+      store(reinterpret_cast<float*>(panel), v[i]);
+    }
+  }
+}
+
+void gemm(const std::byte* tiles, size_t n_tiles, const std::byte* panel, size_t cols, float* c, size_t ldc,
+          bool accumulate) {
+  for (size_t i = 0; i < n_tiles; ++i, c += tile_rows * ldc) {
+    Floats sum[tile_rows];
+    FS_UNROLL for (auto& one : sum) one = zero();
+    const std::byte* line = panel;
+    for (size_t p = 0; p < pairs_of(cols);
+         ++p, tiles += tile_rows * pair_bytes, line += panel_width * pair_bytes) {
+      const auto right = reinterpret_cast<__m512bh>(_mm512_loadu_si512(line));
+      FS_UNROLL for (size_t m = 0; m < tile_rows; ++m) {
+        const __m512i left = _mm512_set1_epi32(reinterpret_cast<const int*>(tiles)[m]);
+        sum[m] = _mm512_dpbf16_ps(sum[m], right, reinterpret_cast<__m512bh>(left));
+      }
+    }
+    FS_UNROLL for (size_t m = 0; m < tile_rows; ++m) {
+      float* const to = c + m * ldc;
+      store(to, accumulate ? add(load(to), sum[m]) : sum[m]);
+    }
+  }
+}
+
+}  // namespace
+
+constexpr RoundedKernels avx512bf16_pairs{nullptr, tile_rows, tile_bytes, pack, panel_bytes, panel, gemm};
+
+}  // namespace fs::cpu

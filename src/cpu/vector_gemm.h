@@ -1,0 +1,81 @@
+#pragma once
+#include <cstdint>
+
+// Matrix products with panels, and what the cache holds, in the words of whichever vector header was included
+// first (avx2.h, avx512.h). Everything has internal linkage (kernels.h says why).
+namespace fs::cpu {
+namespace {
+
+/// c[M][16] (+)= a · b; b: [k][16] of `Element`. `packed`: a is [k][M], else row-major with row stride lda. A
+/// register sums no more than `flush` products before it is added to c: sums of a thousand products in one
+/// fp32 chain would put four times the error into every layer.
+template <class Element, int M, bool packed>
+void tile(const float* a, size_t lda, const std::byte* b, size_t k, float* c, size_t ldc, bool accumulate) {
+  constexpr size_t flush = 64, N = panel_width / width;
+  for (size_t first = 0; first < k; first += flush) {
+    const size_t end = k - first < flush ? k : first + flush;
+    Floats sum[M][N];
+    FS_UNROLL for (auto& row : sum) { FS_UNROLL for (auto& one : row) one = zero(); }
+    for (size_t i = first; i < end; ++i) {
+      const std::byte* const line = b + i * panel_width * Element::bytes;
+      Floats right[N];
+      FS_UNROLL for (size_t n = 0; n < N; ++n) right[n] = Element::decode(line + n * width * Element::bytes);
+      FS_UNROLL for (size_t m = 0; m < M; ++m) {
+        const Floats left = all(*(packed ? a + i * M + m : a + m * lda + i));
+        FS_UNROLL for (size_t n = 0; n < N; ++n) sum[m][n] = fma(left, right[n], sum[m][n]);
+      }
+    }
+    FS_UNROLL for (size_t m = 0; m < M; ++m) {
+      FS_UNROLL for (size_t n = 0; n < N; ++n) {
+        float* const to = c + m * ldc + n * width;
+        store(to, accumulate || first > 0 ? add(load(to), sum[m][n]) : sum[m][n]);
+      }
+    }
+  }
+}
+
+template <class Element>
+void gemm_rows(const float* a, size_t lda, size_t rows, const std::byte* b, size_t k, float* c, size_t ldc,
+               bool accumulate) {
+  for (; rows >= 6; rows -= 6, a += 6 * lda, c += 6 * ldc) {
+    tile<Element, 6, false>(a, lda, b, k, c, ldc, accumulate);
+  }
+  const auto rest = rows == 1   ? tile<Element, 1, false>
+                    : rows == 2 ? tile<Element, 2, false>
+                    : rows == 3 ? tile<Element, 3, false>
+                    : rows == 4 ? tile<Element, 4, false>
+                                : tile<Element, 5, false>;
+  if (rows > 0) rest(a, lda, b, k, c, ldc, accumulate);
+}
+
+/// Tiles of M rows, as Kernels::gemm_packed takes them.
+template <int M>
+void gemm_packed(const float* a, size_t tiles, const float* panel, size_t k, float* c, size_t ldc,
+                 bool accumulate) {
+  for (size_t i = 0; i < tiles; ++i) {
+    tile<F32, M, true>(a + i * k * M, 0, reinterpret_cast<const std::byte*>(panel), k, c + i * M * ldc, ldc,
+                       accumulate);
+  }
+}
+
+/// `put` stores a register's floats as halves.
+template <void put(Floats, std::byte*)>
+void store_halves(const float* x, size_t n, std::byte* out) {
+  constexpr size_t bytes = sizeof(std::uint16_t);
+  size_t i = 0;
+  for (; i + width <= n; i += width) put(load(x + i), out + i * bytes);
+  if (i < n) {
+    std::byte part[width * bytes];
+    put(load_part(x + i, n - i), part);
+    __builtin_memcpy(out + i * bytes, part, (n - i) * bytes);
+  }
+}
+
+void store_f32(const float* x, size_t n, std::byte* out) { __builtin_memcpy(out, x, n * sizeof(float)); }
+
+constexpr CacheKernels cache_f32{store_f32, gemm_rows<F32>};
+constexpr CacheKernels cache_f16{store_halves<put_f16>, gemm_rows<F16>};
+constexpr CacheKernels cache_bf16{store_halves<put_bf16>, gemm_rows<Bf16>};
+
+}  // namespace
+}  // namespace fs::cpu
