@@ -63,9 +63,8 @@ template <class F>
 constexpr DotKernels int8_dots{F::prepared_floats, F::prepare, dots<F>};
 
 template <class F>
-constexpr RoundedKernels int8_kernels(const DotKernels& dots) {
-  return {&dots, F::tile_rows, F::tile_bytes, F::pack, F::panel_bytes, F::panel, gemm<F>};
-}
+constexpr RoundedKernels int8_kernels{&int8_dots<F>,  F::tile_rows, F::tile_bytes, F::pack,
+                                      F::panel_bytes, F::panel,     gemm<F>};
 
 }  // namespace
 }  // namespace fs::cpu

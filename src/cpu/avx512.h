@@ -14,11 +14,10 @@
 
 namespace fs::cpu {
 
-extern const WeightKernels avx512_f32, avx512_f16, avx512_bf16, avx512_q8_0, avx512_int4;
+extern const WeightKernels avx512_f32, avx512_f16, avx512_bf16;
+extern const PanelKernels avx512_q8_0, avx512_int4;
 extern const WeightKernels avx512bf16_bf16;
-extern const RoundedKernels avx512_int8_q8_0, avx512_int8_int4;
 extern const RoundedKernels avx512bf16_pairs;
-extern const DotKernels avx2_int8_q8_0_dots, avx2_int8_int4_dots;
 extern const CacheKernels avx512_cache_f32, avx512_cache_f16, avx512_cache_bf16;
 inline constexpr std::size_t avx512_tile_rows = 24;  // Kernels::tile_rows; 24 of 32 registers hold sums
 void avx512_gemm_packed(const float* a, std::size_t tiles, const float* panel, std::size_t k, float* c,
@@ -120,9 +119,6 @@ inline Floats lower_bf16(Floats pairs) {
 }
 inline Floats upper_bf16(Floats pairs) {
   return _mm512_and_ps(pairs, _mm512_castsi512_ps(_mm512_set1_epi32(static_cast<int>(0xFFFF0000))));
-}
-inline Floats from_int8(const std::byte* p) {
-  return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
 }
 /// The fp16 number that a block begins with.
 inline float scale_of(const std::byte* block) {

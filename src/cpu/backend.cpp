@@ -8,6 +8,7 @@
 #include "cpu/isa.h"
 #include "cpu/kv_cache.h"
 #include "cpu/linear.h"
+#include "cpu/panels.h"
 #include "cpu/rope.h"
 #include "cpu/team.h"
 
@@ -35,7 +36,9 @@ class Cpu final : public engine::Backend {
         weights_(std::move(weights)),
         kv_(options.kv),
         rope_(config),
-        team_(options.threads, kernels, options.act) {}
+        team_(options.threads, kernels, options.act) {
+    arrange(team_.pool, kernels, config_, weights_);
+  }
 
   std::string_view name() const override { return "cpu"; }
   const model::Config& config() const override { return config_; }
@@ -134,7 +137,7 @@ void Cpu::forward(engine::KvCache& kv_cache, const Pass& pass) const {
 void Cpu::embed(std::span<const TokenId> tokens, std::span<float> out) const {
   const model::Matrix& table = weights_.embed_tokens;
   for (std::size_t t = 0; t < tokens.size(); ++t) {
-    table.row(tokens[t], out.subspan(t * table.cols, table.cols));
+    decode_row(team_.kernels, table, tokens[t], out.subspan(t * table.cols, table.cols));
   }
 }
 

@@ -45,6 +45,20 @@ struct RoundedKernels {
                float* c, std::size_t ldc, bool accumulate);
 };
 
+/// Products with weights of one Dtype that are first brought into panels: panel_width rows side by side, zero
+/// beyond the last row, a whole number of cache lines.
+struct PanelKernels {
+  std::size_t (*bytes)(std::size_t cols);  ///< of a panel
+  /// w: rows ≤ panel_width as stored
+  void (*pack)(const std::byte* w, std::size_t row_bytes, std::size_t rows, std::size_t cols,
+               std::byte* panel);
+  /// Decodes row r of a panel.  out: [cols]
+  void (*row)(const std::byte* panel, std::size_t r, std::size_t cols, float* out);
+  /// Products for any number of tokens, of activations as they are and rounded to int8. `w` are panels and
+  /// row_bytes a panel's bytes; whole panels of outputs are written.
+  DotKernels exact, int8;
+};
+
 /// What is done with stored weights of one Dtype. `w` is any byte address.
 struct WeightKernels {
   DotKernels dots;
@@ -54,6 +68,8 @@ struct WeightKernels {
                 std::size_t count, float* panel);
   /// Where there are none (null), activations are rounded and products are fp32.
   const RoundedKernels *int8, *bf16;
+  /// If there are any, weights are multiplied as panels and by nothing else here.
+  const PanelKernels* panels = nullptr;
 };
 
 /// What is done with keys and values in one format of the cache.

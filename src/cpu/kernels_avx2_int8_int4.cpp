@@ -187,7 +187,6 @@ struct Int4 {
 
 }  // namespace
 
-constexpr DotKernels avx2_int8_int4_dots = int8_dots<Int4>;
-constexpr RoundedKernels avx2_int8_int4 = int8_kernels<Int4>(avx2_int8_int4_dots);
+constexpr RoundedKernels avx2_int8_int4 = int8_kernels<Int4>;
 
 }  // namespace fs::cpu

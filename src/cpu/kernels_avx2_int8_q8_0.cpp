@@ -138,7 +138,6 @@ struct Q8_0 {
 
 }  // namespace
 
-constexpr DotKernels avx2_int8_q8_0_dots = int8_dots<Q8_0>;
-constexpr RoundedKernels avx2_int8_q8_0 = int8_kernels<Q8_0>(avx2_int8_q8_0_dots);
+constexpr RoundedKernels avx2_int8_q8_0 = int8_kernels<Q8_0>;
 
 }  // namespace fs::cpu

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "cpu/activations.h"
+#include "cpu/panels.h"
 
 namespace fs::cpu {
 namespace {
@@ -20,22 +21,6 @@ constexpr std::size_t most_bytes = std::size_t{1} << 17;
 /// Floats of scratch for a decoded panel.
 constexpr std::size_t panel_floats = k_block * panel_width;
 
-const WeightKernels& kernels_of(const Kernels& kernels, model::Dtype dtype) {
-  switch (dtype) {
-    case model::Dtype::f32:
-      return *kernels.f32;
-    case model::Dtype::f16:
-      return *kernels.f16;
-    case model::Dtype::bf16:
-      break;
-    case model::Dtype::q8_0:
-      return *kernels.q8_0;
-    case model::Dtype::int4:
-      return *kernels.int4;
-  }
-  return *kernels.bf16;
-}
-
 /// The kernels made for such activations; null where there are none.
 const RoundedKernels* rounded_kernels(const WeightKernels& weights, Activations activations) {
   return activations == Activations::int8   ? weights.int8
@@ -44,6 +29,9 @@ const RoundedKernels* rounded_kernels(const WeightKernels& weights, Activations 
 }
 
 const DotKernels& dot_kernels(const WeightKernels& weights, Activations activations) {
+  if (weights.panels != nullptr) {
+    return activations == Activations::int8 ? weights.panels->int8 : weights.panels->exact;
+  }
   const RoundedKernels* const rounded = rounded_kernels(weights, activations);
   return rounded != nullptr && rounded->dots != nullptr ? *rounded->dots : weights.dots;
 }
@@ -87,7 +75,9 @@ std::span<const float> rounded(Team& team, std::span<const float> x, std::size_t
 Input input_of(Team& team, std::span<const float> x, std::size_t cols) {
   const std::size_t tokens = x.size() / cols;
   // Weights in other formats are refused when the backend is made.
-  const bool rounds_itself = team.activations == Activations::int8 && team.kernels.q8_0->int8 != nullptr;
+  const WeightKernels& q8_0 = *team.kernels.q8_0;
+  const bool rounds_itself =
+      team.activations == Activations::int8 && (q8_0.int8 != nullptr || q8_0.panels != nullptr);
   if (team.activations != Activations::f32 && !rounds_itself) x = rounded(team, x, cols);
   return {x, tokens, cols, tokens > few_tokens, team.activations};
 }
@@ -101,8 +91,13 @@ void prepare(Team& team, const DotKernels& kernels, std::size_t dtype, Input& in
   const std::size_t stride = (kernels.prepared_floats(input.cols) + line - 1) / line * line;
   team.prepared[dtype].reserve(input.tokens * stride);
   float* const prepared = team.prepared[dtype].data();
-  for (std::size_t t = 0; t < input.tokens; ++t) {
+  const auto one = [&](std::size_t t, std::size_t) {
     kernels.prepare(input.x.data() + t * input.cols, input.cols, prepared + t * stride);
+  };
+  if (input.many) {
+    team.pool.for_each(input.tokens, one);
+  } else {
+    for (std::size_t t = 0; t < input.tokens; ++t) one(t, 0);
   }
   rows = {prepared, stride};
 }
@@ -146,7 +141,7 @@ void pack(Team& team, Input& input) {
 void prepare(Team& team, const model::Matrix& w, Input& input) {
   const auto dtype = static_cast<std::size_t>(w.dtype);
   const WeightKernels& kernels = kernels_of(team.kernels, w.dtype);
-  if (!input.many) {
+  if (!input.many || kernels.panels != nullptr) {
     if (input.rows[dtype].data == nullptr) {
       prepare(team, dot_kernels(kernels, input.activations), dtype, input);
     }
@@ -163,9 +158,8 @@ struct Cut {
   std::size_t unit, most;
 
   Cut(const Input& input, std::size_t row_bytes, std::size_t matrices_at_once) {
-    constexpr std::size_t rows_at_once = 4;  // what dots() walks down side by side
     unit = input.many ? panel_width : std::max(most_bytes / 8 / row_bytes, std::size_t{1});
-    unit = (unit + rows_at_once - 1) / rows_at_once * rows_at_once;
+    unit = (unit + panel_width - 1) / panel_width * panel_width;
     const std::size_t rows = (input.many ? most_outputs : most_bytes / row_bytes) / matrices_at_once;
     most = std::max(rows / unit, std::size_t{1});
   }
@@ -185,12 +179,18 @@ void multiply(const Kernels& kernels, const model::Matrix& w, std::size_t first,
               const Input& input, float* c, std::size_t ldc, float* panel) {
   const auto dtype = static_cast<std::size_t>(w.dtype);
   const WeightKernels& weights = kernels_of(kernels, w.dtype);
+  const DotKernels& dots = dot_kernels(weights, input.activations);
+  const Rows& x = input.rows[dtype];
+  if (weights.panels != nullptr) {
+    const std::size_t bytes = weights.panels->bytes(w.cols);
+    dots.dots(w.arranged + first / panel_width * bytes, bytes, count, w.cols, x.data, x.stride, input.tokens,
+              c, ldc);
+    return;
+  }
   const std::size_t row_bytes = w.row_bytes();
   const std::byte* const from = w.data + first * row_bytes;
   if (!input.many) {
-    const DotKernels& few = dot_kernels(weights, input.activations);
-    const Rows& x = input.rows[dtype];
-    few.dots(from, row_bytes, count, w.cols, x.data, x.stride, input.tokens, c, ldc);
+    dots.dots(from, row_bytes, count, w.cols, x.data, x.stride, input.tokens, c, ldc);
     return;
   }
   const RoundedKernels* const rounded = rounded_kernels(weights, input.activations);

@@ -21,6 +21,9 @@ struct Matrix {
   Dtype dtype = Dtype::bf16;
   std::size_t rows = 0, cols = 0;
   const std::byte* data = nullptr;
+  /// The same weights in an order that suits a backend, which made it and alone knows it; `data` is then
+  /// null.
+  const std::byte* arranged = nullptr;
 
   std::size_t row_bytes() const { return model::row_bytes(dtype, cols); }
   /// Decodes row `row` to fp32. out.size() == cols.
