@@ -18,6 +18,7 @@
 #include "cpu/kernels.h"
 #include "cpu/kv_cache.h"
 #include "cpu/linear.h"
+#include "cpu/panels.h"
 #include "cpu/team.h"
 #include "model/dtype.h"
 #include "model/quantize.h"
@@ -94,6 +95,21 @@ struct Stored {
   }
 };
 
+/// A matrix as the team's kernels take it: in panels, if they do.
+class Arranged {
+ public:
+  Arranged(Team& team, const model::Matrix& stored)
+      : matrix_(stored), bytes_(arranged_bytes(team.kernels, stored)) {
+    std::fill_n(bytes_.data(), bytes_.size(), std::byte{0xFF});  // NaN, where nothing is written
+    if (bytes_.size() > 0) arrange(team.pool, team.kernels, matrix_, bytes_.data());
+  }
+  operator const model::Matrix&() const { return matrix_; }
+
+ private:
+  model::Matrix matrix_;
+  AlignedBytes bytes_;
+};
+
 class EveryIsa : public ::testing::TestWithParam<const Kernels*> {
  protected:
   Team team(std::size_t threads = 2, Activations activations = Activations::f32) const {
@@ -136,7 +152,7 @@ void check_linear(Team& team, ThreadPool& pool, Dtype dtype, Shape shape, std::s
   const Stored w(dtype, shape.rows, shape.cols, 7);
   const auto x = random_floats(tokens * shape.cols, static_cast<std::uint32_t>(tokens));
   Guarded out(tokens * shape.rows);
-  linear(team, {{w.matrix, out.span()}}, x);
+  linear(team, {{Arranged(team, w.matrix), out.span()}}, x);
   EXPECT_TRUE(out.zones_intact()) << what;
   for (const float value : out.span()) ASSERT_FALSE(std::isnan(value)) << what;
 
@@ -194,7 +210,11 @@ TEST_P(EveryIsa, LinearTakesSeveralMatricesAtOnce) {
   for (const std::size_t tokens : kTokens) {
     const auto x = random_floats(tokens * cols, 4);
     Guarded out_a(tokens * 120), out_b(tokens * 40), out_c(tokens * 7);
-    linear(team, {{a.matrix, out_a.span()}, {b.matrix, out_b.span()}, {c.matrix, out_c.span()}}, x);
+    linear(team,
+           {{Arranged(team, a.matrix), out_a.span()},
+            {Arranged(team, b.matrix), out_b.span()},
+            {Arranged(team, c.matrix), out_c.span()}},
+           x);
     for (auto& [stored, out] : {std::pair<const Stored&, Guarded&>{a, out_a}, {b, out_b}, {c, out_c}}) {
       std::vector<float> want(out.span().size());
       reference::linear(pool, stored.matrix, x, want);
@@ -266,16 +286,16 @@ TEST_P(EveryIsa, RoundedActivationsAreExactToTheirDefinition) {
           reference::linear(pool, w.matrix, seen, want);
           reference::linear(pool, v.matrix, seen, up);
           Guarded got(want.size()), sum(want.size()), act_out(want.size());
-          linear(team, {{w.matrix, got.span()}}, x);
+          linear(team, {{Arranged(team, w.matrix), got.span()}}, x);
           expect_close(got, want, what);
 
           std::fill(sum.span().begin(), sum.span().end(), 0.5F);
-          linear_add(team, w.matrix, x, sum.span());
+          linear_add(team, Arranged(team, w.matrix), x, sum.span());
           std::vector<float> shifted = want;
           for (float& value : shifted) value += 0.5F;
           expect_close(sum, shifted, "add " + what);
 
-          linear_swiglu(team, w.matrix, v.matrix, x, act_out.span());
+          linear_swiglu(team, Arranged(team, w.matrix), Arranged(team, v.matrix), x, act_out.span());
           reference::swiglu(want, up);
           expect_close(act_out, want, "swiglu " + what);
         }
@@ -316,7 +336,7 @@ TEST_P(EveryIsa, Int8ProductsAreExactIntegers) {
         if (i % cols >= cols - cols % 32) x[i] = i % 2 == 0 ? 127.0F : 1.0F;  // no fifth element there
       }
       Guarded got(tokens * rows);
-      linear(team, {{w, got.span()}}, x);
+      linear(team, {{Arranged(team, w), got.span()}}, x);
       EXPECT_TRUE(got.zones_intact());
       for (std::size_t t = 0; t < tokens; ++t) {
         for (std::size_t r = 0; r < rows; ++r) {
@@ -342,10 +362,90 @@ TEST_P(EveryIsa, Int8KeepsWhatIsNotFiniteVisible) {
         auto x = random_floats(tokens * 300, 2);
         x[(tokens - 1) * 300 + 77] = bad;
         Guarded got(tokens * 20);
-        linear(team, {{w.matrix, got.span()}}, x);
+        linear(team, {{Arranged(team, w.matrix), got.span()}}, x);
         for (std::size_t i = 0; i < got.span().size(); ++i) {
           EXPECT_EQ(std::isfinite(got.span()[i]), i / 20 != tokens - 1) << i;
         }
+      }
+    }
+  }
+}
+
+TEST_P(EveryIsa, ExactProductsKeepWhatIsNotFiniteVisible) {
+  Team team = this->team(1);
+  for (const Dtype dtype : kDtypes) {
+    const Stored w(dtype, 20, 300, 1);
+    for (const float bad : {kNan, kInf, -kInf}) {
+      for (const std::size_t tokens : kTokens) {
+        auto x = random_floats(tokens * 300, 2);
+        x[(tokens - 1) * 300 + 77] = bad;
+        Guarded got(tokens * 20);
+        linear(team, {{Arranged(team, w.matrix), got.span()}}, x);
+        for (std::size_t i = 0; i < got.span().size(); ++i) {
+          EXPECT_EQ(std::isfinite(got.span()[i]), i / 20 != tokens - 1) << model::name(dtype) << " " << i;
+        }
+      }
+    }
+  }
+}
+
+/// Activations whose neighbours are 2^20 times as large, tiny ones, and zeros.
+TEST_P(EveryIsa, ExactProductsHoldForUnevenActivations) {
+  Team team = this->team();
+  ThreadPool pool(1);
+  for (const Dtype dtype : {Dtype::bf16, Dtype::q8_0, Dtype::int4}) {
+    const Stored w(dtype, 50, 300, 1);
+    for (const std::size_t tokens : {1U, 7U, 17U}) {
+      for (const float scale : {1.0F, 1e-30F, 1e-37F}) {
+        auto x = random_floats(tokens * 300, 5);
+        for (std::size_t i = 0; i < x.size(); ++i) {
+          x[i] *= scale * (i % 7 == 0 ? 1.0F : i % 7 == 1 ? 0x1p-20F : i % 64 < 32 ? 0.0F : 1e-3F);
+        }
+        std::vector<float> want(tokens * 50);
+        reference::linear(pool, w.matrix, x, want);
+        Guarded got(want.size());
+        linear(team, {{Arranged(team, w.matrix), got.span()}}, x);
+        expect_close(got, want, fmt::format("{} tokens {} scale {}", model::name(dtype), tokens, scale));
+      }
+    }
+  }
+}
+
+TEST_P(EveryIsa, FewTokensGiveWhatEachWouldAlone) {  // to the last bit
+  Team team = this->team();
+  for (const Dtype dtype : kDtypes) {
+    for (const Shape shape : {Shape{33, 72}, {100, 300}, {20, 1024}}) {
+      const Stored w(dtype, shape.rows, shape.cols, 1);
+      const Arranged arranged(team, w.matrix);
+      const auto x = random_floats(15 * shape.cols, 2);
+      for (std::size_t tokens = 2; tokens <= 15; ++tokens) {
+        Guarded all(tokens * shape.rows), alone(tokens * shape.rows);
+        linear(team, {{arranged, all.span()}}, std::span(x).first(tokens * shape.cols));
+        for (std::size_t t = 0; t < tokens; ++t) {
+          linear(team, {{arranged, alone.span().subspan(t * shape.rows, shape.rows)}},
+                 std::span(x).subspan(t * shape.cols, shape.cols));
+        }
+        EXPECT_TRUE(std::equal(all.span().begin(), all.span().end(), alone.span().begin()))
+            << model::name(dtype) << " tokens " << tokens << " cols " << shape.cols;
+      }
+    }
+  }
+}
+
+TEST_P(EveryIsa, ArrangedRowsDecodeToWhatIsStored) {
+  Team team = this->team(3);
+  for (const Dtype dtype : kDtypes) {
+    for (const Shape shape : {Shape{1, 1}, {33, 72}, {16, 128}, {100, 300}, {17, 1024}}) {
+      const Stored w(dtype, shape.rows, shape.cols, 1);
+      const Arranged arranged(team, w.matrix);
+      std::vector<float> want(shape.cols);
+      for (std::size_t r = 0; r < shape.rows; ++r) {
+        w.matrix.row(r, want);
+        Guarded got(shape.cols);
+        decode_row(team.kernels, arranged, r, got.span());
+        EXPECT_TRUE(got.zones_intact());
+        ASSERT_TRUE(std::equal(want.begin(), want.end(), got.span().begin()))
+            << model::name(dtype) << " row " << r << " of " << shape.rows << ", cols " << shape.cols;
       }
     }
   }

@@ -8,28 +8,134 @@ namespace {
 // start from −offset · Σ x.
 //
 // Activations are blocks of 32 in fixed point, x ≈ d · (65536·h + 256·m + l), digits in −128..127, |x| ≤
-// 8355711 · d: as fine as an fp32 of the block's largest value (an error of 1.2e-7 times that at most, the
+// 8355710 · d: as fine as an fp32 of the block's largest value (an error of 1.2e-7 times that at most, the
 // product's rounding included), where int8 activations are one digit, x ≈ d · h.
+//
+// A panel is read strictly from front to back, scales between the weights: one core reads 30 GB/s so, which
+// the arithmetic keeps up with. Scales behind the weights they belong to, or two panels side by side, brought
+// it down to 15 to 19: the second-level cache's prefetcher, which alone has enough lines under way, then
+// falls behind.
 
-constexpr size_t block = 32, steps = block / 4;
+constexpr size_t block = 32, steps = block / 4, step_bytes = 4 * panel_width;
+constexpr size_t scale_bytes = 2 * panel_width;
 
 /// A block of a token as products read it: D digits of four columns for each step, then what D sums start
 /// from, then d, 4 bytes each.
 template <int D>
 constexpr size_t block_words = (steps + 1) * D + 1;
 
-size_t blocks_of(size_t cols) { return (cols + block - 1) / block; }
+/// What the layouts of panels have in common. A group is scales and the blocks of weights [steps] that share
+/// them; Format says how a block stores its u.
+template <class Format>
+struct Layout {
+  static size_t groups_of(size_t cols) {
+    constexpr size_t columns = block * Format::blocks_in_group;
+    return (cols + columns - 1) / columns;
+  }
+  static size_t blocks_of(size_t cols) { return groups_of(cols) * Format::blocks_in_group; }
+  static size_t bytes(size_t cols) { return (groups_of(cols) * Format::group_bytes + 63) / 64 * 64; }
 
-template <int D>
-size_t prepared_floats(size_t cols) {
-  return blocks_of(cols) * block_words<D>;
-}
+  template <int D>
+  static size_t prepared_floats(size_t cols) {
+    return blocks_of(cols) * block_words<D>;
+  }
 
-/// 16 columns at a time: x · inverse to the nearest integers, then their digits from the last one up.
+  /// Two blocks at once: sixteen rows of 64 columns as bytes u, turned, are four columns of every row.
+  static void pack(const std::byte* w, size_t row_bytes, size_t rows, size_t cols, std::byte* panel) {
+    const size_t blocks = (cols + block - 1) / block;  // stored ones
+    for (size_t b = 0; b < blocks; b += 2) {
+      const bool both = b + 1 < blocks;
+      Floats v[width];
+      for (size_t r = 0; r < panel_width; ++r) {
+        const __m512i u = r < rows ? Format::two_blocks(w + r * row_bytes, b, both) : zero_weights();
+        v[r] = _mm512_castsi512_ps(u);
+      }
+      transpose(v);
+      Format::put(v, at(panel, b));
+      if (both) Format::put(v + steps, at(panel, b + 1));
+    }
+    for (size_t g = 0; g < groups_of(cols); ++g) {
+      std::byte* const scales = panel + g * Format::group_bytes;
+      __builtin_memset(scales, 0, scale_bytes);
+      for (size_t r = 0; r < rows; ++r) {
+        __builtin_memcpy(scales + 2 * r, w + r * row_bytes + g * Format::stored_bytes, 2);
+      }
+    }
+  }
+
+  static void row(const std::byte* panel, size_t r, size_t cols, float* out) {
+    for (size_t k = 0; k < cols; ++k) {
+      const size_t b = k / block, g = b / Format::blocks_in_group;
+      alignas(64) unsigned char u[step_bytes];
+      _mm512_store_si512(u, Format::step(at(panel, b), k % block / 4));
+      const float scale = scale_of(panel + g * Format::group_bytes + 2 * r);
+      out[k] = scale * static_cast<float>(static_cast<int>(u[4 * r + k % 4]) - Format::offset);
+    }
+  }
+
+ private:
+  static __m512i zero_weights() { return _mm512_set1_epi8(static_cast<char>(Format::offset)); }
+  template <class Byte>
+  static Byte* at(Byte* panel, size_t b) {
+    return panel + b / Format::blocks_in_group * Format::group_bytes + scale_bytes +
+           b % Format::blocks_in_group * Format::block_bytes;
+  }
+};
+
+struct Q8_0 : Layout<Q8_0> {
+  static constexpr int offset = 128;
+  static constexpr size_t stored_bytes = 34;  // of a group
+  static constexpr size_t blocks_in_group = 1, block_bytes = steps * step_bytes;
+  static constexpr size_t group_bytes = blocks_in_group * block_bytes + scale_bytes;
+
+  static __m512i two_blocks(const std::byte* row, size_t b, bool both) {
+    const auto* const first = reinterpret_cast<const __m256i*>(row + stored_bytes * b + 2);
+    const auto* const second = reinterpret_cast<const __m256i*>(row + stored_bytes * (b + 1) + 2);
+    const __m512i low = _mm512_castsi256_si512(_mm256_loadu_si256(first));
+    const __m512i q = both ? _mm512_inserti64x4(low, _mm256_loadu_si256(second), 1) : low;
+    return _mm512_xor_si512(q, _mm512_set1_epi8(static_cast<char>(offset)));
+  }
+  static void put(const Floats* v, std::byte* to) {
+    for (size_t s = 0; s < steps; ++s) _mm512_storeu_ps(to + step_bytes * s, v[s]);
+  }
+  static __m512i step(const std::byte* at, size_t s) { return _mm512_loadu_si512(at + step_bytes * s); }
+};
+
+/// The upper half of a byte is four steps on from the lower half.
+struct Int4 : Layout<Int4> {
+  static constexpr int offset = 8;
+  static constexpr size_t stored_bytes = 66;
+  static constexpr size_t blocks_in_group = 4, block_bytes = steps / 2 * step_bytes;
+  static constexpr size_t group_bytes = blocks_in_group * block_bytes + scale_bytes;
+
+  /// Eight stored words have 64 columns: their j-th nibbles are columns 8·j to 8·j + 7.
+  static __m512i two_blocks(const std::byte* row, size_t b, bool) {
+    const std::byte* const words = row + b / 4 * stored_bytes + 2 + b % 4 / 2 * 32;
+    const __m256i packed = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(words));
+    alignas(64) unsigned char u[64];
+    for (int j = 0; j < 8; ++j) {
+      const __m256i n = _mm256_and_si256(_mm256_srli_epi32(packed, 4 * j), _mm256_set1_epi32(15));
+      _mm_storel_epi64(reinterpret_cast<__m128i*>(u + 8 * j), _mm256_cvtepi32_epi8(n));
+    }
+    return _mm512_load_si512(u);
+  }
+  static void put(const Floats* v, std::byte* to) {
+    for (size_t s = 0; s < steps / 2; ++s) {
+      const __m512i lower = _mm512_castps_si512(v[s]), upper = _mm512_castps_si512(v[steps / 2 + s]);
+      _mm512_storeu_si512(to + step_bytes * s, _mm512_or_si512(lower, _mm512_slli_epi32(upper, 4)));
+    }
+  }
+  static __m512i step(const std::byte* at, size_t s) {
+    const __m512i bytes = _mm512_loadu_si512(at + step_bytes * (s % (steps / 2)));
+    return _mm512_and_si512(s < steps / 2 ? bytes : _mm512_srli_epi32(bytes, 4), _mm512_set1_epi8(15));
+  }
+};
+
+/// 16 columns: x · inverse to the nearest integers, then their digits from the last one up.
 template <int D>
 void digits_of(Floats x, Floats inverse, __m128i (&digits)[D]) {
   __m512i rest = _mm512_cvtps_epi32(mul(x, inverse));  // ties to even
-  for (int i = D - 1; i > 0; --i) {
+  for (size_t i = D - 1; i > 0; --i) {
     digits[i] = _mm512_cvtepi32_epi8(rest);  // the low 8 bits: a digit in −128..127
     rest = _mm512_srai_epi32(_mm512_sub_epi32(rest, _mm512_cvtepi8_epi32(digits[i])), 8);
   }
@@ -38,11 +144,12 @@ void digits_of(Floats x, Floats inverse, __m128i (&digits)[D]) {
 
 template <class Format, int D>
 void prepare(const float* x, size_t cols, float* prepared) {
-  constexpr float largest_integer = D == 1 ? 127 : 8355711;  // 127 in every digit
-  for (size_t k = 0; k < cols; k += block, prepared += block_words<D>) {
-    const size_t n = cols - k < block ? cols - k : block;
-    const Floats low = load_part(x + k, n < width ? n : width),
-                 high = n > width ? load_part(x + k + width, n - width) : zero();
+  // 127 in every digit, and one less for what x · inverse may be rounded up by.
+  constexpr float largest_integer = D == 1 ? 127 : 8355710;
+  for (size_t b = 0; b < Format::blocks_of(cols); ++b, prepared += block_words<D>) {
+    const size_t n = b * block >= cols ? 0 : cols - b * block < block ? cols - b * block : block;
+    Floats low = load_part(x + b * block, n < width ? n : width),
+           high = n > width ? load_part(x + b * block + width, n - width) : zero();
     // Magnitudes as integers: infinity and NaN on top.
     const __m512i magnitude = _mm512_set1_epi32(0x7FFFFFFF);
     const int largest =
@@ -51,15 +158,16 @@ void prepare(const float* x, size_t cols, float* prepared) {
     float peak;
     __builtin_memcpy(&peak, &largest, sizeof peak);
     const bool finite = largest < 0x7F800000, small = peak < 0x1p-100F;
-    const Floats inverse = all(small ? 0 : largest_integer / peak);
-    __m128i first[D], second[D];
-    digits_of<D>(finite ? low : zero(), inverse, first);
-    digits_of<D>(finite ? high : zero(), inverse, second);
+    const Floats inverse = all(finite && !small ? largest_integer / peak : 0);
+    if (!finite) low = high = zero();
     // All products with a block that is not finite are NaN.
     const float d = !finite ? __builtin_nanf("") : small ? 0 : peak / largest_integer;
 
+    __m128i first[D], second[D];
+    digits_of<D>(low, inverse, first);
+    digits_of<D>(high, inverse, second);
     int words[block_words<D>];
-    for (int i = 0; i < D; ++i) {
+    for (size_t i = 0; i < D; ++i) {
       alignas(32) signed char digit[block];
       _mm_store_si128(reinterpret_cast<__m128i*>(digit), first[i]);
       _mm_store_si128(reinterpret_cast<__m128i*>(digit + width), second[i]);
@@ -73,74 +181,59 @@ void prepare(const float* x, size_t cols, float* prepared) {
   }
 }
 
-/// P panels against M tokens. A row's sum is the same for every P and M.
-template <class Format, int D, int M, int P>
-void tile(const std::byte* panels, size_t panel_bytes, size_t cols, const float* x, size_t x_stride,
-          float* out, size_t out_stride) {
-  const std::byte* const scales = panels + Format::scales_at(cols);
-  Floats total[P][M];
-  FS_UNROLL for (auto& panel : total) { FS_UNROLL for (auto& one : panel) one = zero(); }
-  for (size_t b = 0; b < blocks_of(cols); ++b, x += block_words<D>) {
-    const auto* const words = reinterpret_cast<const int*>(x);
-    __m512i sum[P][M][D];
-    FS_UNROLL for (size_t m = 0; m < M; ++m) {
-      FS_UNROLL for (size_t i = 0; i < D; ++i) {
-        const __m512i start = _mm512_set1_epi32(words[m * x_stride + steps * D + i]);
-        FS_UNROLL for (size_t p = 0; p < P; ++p) sum[p][m][i] = start;
-      }
-    }
-    FS_UNROLL for (size_t s = 0; s < steps; ++s) {
-      __m512i u[P];
-      FS_UNROLL for (size_t p = 0; p < P; ++p) {
-        u[p] = Format::step(panels + p * panel_bytes + b * Format::block_bytes, s);
-      }
+/// A panel against M tokens. A row's sum is the same for every M.
+template <class Format, int D, int M>
+void tile(const std::byte* panel, size_t cols, const float* x, size_t x_stride, float* out,
+          size_t out_stride) {
+  Floats total[M];
+  FS_UNROLL for (auto& one : total) one = zero();
+  for (size_t g = 0; g < Format::groups_of(cols); ++g, panel += Format::group_bytes) {
+    const Floats scale = F16::decode(panel);
+    FS_UNROLL for (size_t b = 0; b < Format::blocks_in_group; ++b, x += block_words<D>) {
+      const auto* const words = reinterpret_cast<const int*>(x);
+      __m512i sum[M][D];
       FS_UNROLL for (size_t m = 0; m < M; ++m) {
         FS_UNROLL for (size_t i = 0; i < D; ++i) {
-          const __m512i digits = _mm512_set1_epi32(words[m * x_stride + s * D + i]);
-          FS_UNROLL for (size_t p = 0; p < P; ++p) {
-            sum[p][m][i] = _mm512_dpbusd_epi32(sum[p][m][i], u[p], digits);
+          sum[m][i] = _mm512_set1_epi32(words[m * x_stride + steps * D + i]);
+        }
+      }
+      FS_UNROLL for (size_t s = 0; s < steps; ++s) {
+        const __m512i u = Format::step(panel + scale_bytes + b * Format::block_bytes, s);
+        FS_UNROLL for (size_t m = 0; m < M; ++m) {
+          FS_UNROLL for (size_t i = 0; i < D; ++i) {
+            const __m512i digits = _mm512_set1_epi32(words[m * x_stride + s * D + i]);
+            sum[m][i] = _mm512_dpbusd_epi32(sum[m][i], u, digits);
           }
         }
       }
-    }
-    FS_UNROLL for (size_t p = 0; p < P; ++p) {
-      const Floats scale = F16::decode(scales + p * panel_bytes + Format::scale_at(b));
       FS_UNROLL for (size_t m = 0; m < M; ++m) {
         Floats value;
         if constexpr (D == 1) {
-          value = _mm512_cvtepi32_ps(sum[p][m][0]);
+          value = _mm512_cvtepi32_ps(sum[m][0]);
         } else {
           // 32 products are below 2^20, so this one stays below 2^29.
-          const __m512i upper = _mm512_add_epi32(_mm512_slli_epi32(sum[p][m][0], 8), sum[p][m][1]);
-          value = fma(_mm512_cvtepi32_ps(upper), all(256), _mm512_cvtepi32_ps(sum[p][m][2]));
+          const __m512i upper = _mm512_add_epi32(_mm512_slli_epi32(sum[m][0], 8), sum[m][1]);
+          value = fma(_mm512_cvtepi32_ps(upper), all(256), _mm512_cvtepi32_ps(sum[m][2]));
         }
-        total[p][m] = fma(value, mul(scale, all(x[m * x_stride + (steps + 1) * D])), total[p][m]);
+        total[m] = fma(value, mul(scale, all(x[m * x_stride + (steps + 1) * D])), total[m]);
       }
     }
   }
-  FS_UNROLL for (size_t p = 0; p < P; ++p) {
-    FS_UNROLL for (size_t m = 0; m < M; ++m) store(out + m * out_stride + p * panel_width, total[p][m]);
-  }
+  FS_UNROLL for (size_t m = 0; m < M; ++m) store(out + m * out_stride, total[m]);
 }
 
 template <class Format, int D, int M>
-void tiles(const std::byte* panels, size_t panel_bytes, size_t rows, size_t cols, const float* x,
+void tiles(const std::byte* panel, size_t panel_bytes, size_t rows, size_t cols, const float* x,
            size_t x_stride, float* out, size_t out_stride) {
-  constexpr size_t P = M == 1 ? 2 : 1;
-  size_t r = 0;
-  for (; r + (P - 1) * panel_width < rows; r += P * panel_width, panels += P * panel_bytes) {
-    tile<Format, D, M, P>(panels, panel_bytes, cols, x, x_stride, out + r, out_stride);
-  }
-  for (; r < rows; r += panel_width, panels += panel_bytes) {
-    tile<Format, D, M, 1>(panels, panel_bytes, cols, x, x_stride, out + r, out_stride);
+  for (size_t r = 0; r < rows; r += panel_width, panel += panel_bytes) {
+    tile<Format, D, M>(panel, cols, x, x_stride, out + r, out_stride);
   }
 }
 
-/// DotKernels::dots() of panels: `row_bytes` are a panel's.
 template <class Format, int D>
 void dots(const std::byte* panels, size_t panel_bytes, size_t rows, size_t cols, const float* x,
           size_t x_stride, size_t tokens, float* out, size_t out_stride) {
-  constexpr int most = D == 1 ? 12 : 6;
+  constexpr size_t most = D == 1 ? 12 : 6;  // their sums fill the registers
   for (; tokens >= most; tokens -= most, x += most * x_stride, out += most * out_stride) {
     tiles<Format, D, most>(panels, panel_bytes, rows, cols, x, x_stride, out, out_stride);
   }
@@ -155,106 +248,13 @@ void dots(const std::byte* panels, size_t panel_bytes, size_t rows, size_t cols,
   }
 }
 
-/// What a format's panels and sums have in common; Format says how the bytes u of a step are stored.
-template <class Format>
-struct Panels {
-  static size_t scales_at(size_t cols) { return (blocks_of(cols) * Format::block_bytes + 63) / 64 * 64; }
-  static size_t scale_at(size_t b) { return b / Format::blocks_a_scale * 2 * panel_width; }
-  static size_t bytes(size_t cols) {
-    return (scales_at(cols) + scale_at(blocks_of(cols) + Format::blocks_a_scale - 1) + 63) / 64 * 64;
-  }
-
-  /// Two blocks at once: sixteen rows of 64 columns as bytes u, turned, are four columns of every row.
-  static void pack(const std::byte* w, size_t row_bytes, size_t rows, size_t cols, std::byte* panel) {
-    for (size_t b = 0; b < blocks_of(cols); b += 2) {
-      const bool both = b + 1 < blocks_of(cols);
-      Floats v[width];
-      for (size_t r = 0; r < panel_width; ++r) {
-        v[r] = _mm512_castsi512_ps(r < rows ? Format::two_blocks(w + r * row_bytes, b, both)
-                                            : _mm512_set1_epi8(static_cast<char>(Format::offset)));
-      }
-      transpose(v);
-      Format::put(v, panel + b * Format::block_bytes);
-      if (both) Format::put(v + steps, panel + (b + 1) * Format::block_bytes);
-    }
-    for (size_t b = 0; b < blocks_of(cols); b += Format::blocks_a_scale) {
-      std::byte* const scales = panel + scales_at(cols) + scale_at(b);
-      for (size_t r = 0; r < panel_width; ++r) {
-        if (r < rows) {
-          __builtin_memcpy(scales + 2 * r, w + r * row_bytes + Format::stored_at(b), 2);
-        } else {
-          __builtin_memset(scales + 2 * r, 0, 2);
-        }
-      }
-    }
-  }
-
-  static void row(const std::byte* panel, size_t r, size_t cols, float* out) {
-    for (size_t k = 0; k < cols; ++k) {
-      const size_t b = k / block, s = k % block / 4;
-      alignas(64) unsigned char u[64];
-      _mm512_store_si512(u, Format::step(panel + b * Format::block_bytes, s));
-      const int q = static_cast<int>(u[4 * r + k % 4]) - Format::offset;
-      out[k] = scale_of(panel + scales_at(cols) + scale_at(b) + 2 * r) * static_cast<float>(q);
-    }
-  }
-};
-
-struct Q8_0 : Panels<Q8_0> {
-  static constexpr int offset = 128;
-  static constexpr size_t block_bytes = block * panel_width, blocks_a_scale = 1;
-  /// Where the stored block b of a row begins.
-  static size_t stored_at(size_t b) { return 34 * b; }
-
-  static __m512i two_blocks(const std::byte* row, size_t b, bool both) {
-    const auto* const first = reinterpret_cast<const __m256i*>(row + stored_at(b) + 2);
-    const auto* const second = reinterpret_cast<const __m256i*>(row + stored_at(b + 1) + 2);
-    const __m512i low = _mm512_castsi256_si512(_mm256_loadu_si256(first));
-    const __m512i q = both ? _mm512_inserti64x4(low, _mm256_loadu_si256(second), 1) : low;
-    return _mm512_xor_si512(q, _mm512_set1_epi8(static_cast<char>(offset)));
-  }
-  static void put(const Floats* v, std::byte* to) {
-    for (size_t s = 0; s < steps; ++s) _mm512_storeu_ps(to + 64 * s, v[s]);
-  }
-  static __m512i step(const std::byte* at, size_t s) { return _mm512_loadu_si512(at + 64 * s); }
-};
-
-/// The upper half of a byte is four steps on from the lower half.
-struct Int4 : Panels<Int4> {
-  static constexpr int offset = 8;
-  static constexpr size_t block_bytes = block * panel_width / 2, blocks_a_scale = 4;
-  static size_t stored_at(size_t b) { return b / 4 * 66; }
-
-  /// Eight stored words have 64 columns: their j-th nibbles are columns 8·j to 8·j + 7.
-  static __m512i two_blocks(const std::byte* row, size_t b, bool) {
-    const std::byte* const words = row + stored_at(b) + 2 + b % 4 / 2 * 32;
-    const __m256i packed = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(words));
-    alignas(64) unsigned char u[64];
-    for (int j = 0; j < 8; ++j) {
-      const __m256i n = _mm256_and_si256(_mm256_srli_epi32(packed, 4 * j), _mm256_set1_epi32(15));
-      _mm_storel_epi64(reinterpret_cast<__m128i*>(u + 8 * j), _mm256_cvtepi32_epi8(n));
-    }
-    return _mm512_load_si512(u);
-  }
-  static void put(const Floats* v, std::byte* to) {
-    for (size_t s = 0; s < steps / 2; ++s) {
-      const __m512i lower = _mm512_castps_si512(v[s]), upper = _mm512_castps_si512(v[steps / 2 + s]);
-      _mm512_storeu_si512(to + 64 * s, _mm512_or_si512(lower, _mm512_slli_epi32(upper, 4)));
-    }
-  }
-  static __m512i step(const std::byte* at, size_t s) {
-    const __m512i bytes = _mm512_loadu_si512(at + 64 * (s % (steps / 2)));
-    return _mm512_and_si512(s < steps / 2 ? bytes : _mm512_srli_epi32(bytes, 4), _mm512_set1_epi8(15));
-  }
-};
-
 template <class Format>
 constexpr PanelKernels panel_kernels{
     Format::bytes,
     Format::pack,
     Format::row,
-    {prepared_floats<3>, prepare<Format, 3>, dots<Format, 3>},
-    {prepared_floats<1>, prepare<Format, 1>, dots<Format, 1>},
+    {Format::template prepared_floats<3>, prepare<Format, 3>, dots<Format, 3>},
+    {Format::template prepared_floats<1>, prepare<Format, 1>, dots<Format, 1>},
 };
 
 }  // namespace

@@ -23,35 +23,49 @@ const WeightKernels& kernels_of(const Kernels& kernels, model::Dtype dtype) {
   return *kernels.bf16;
 }
 
-std::shared_ptr<const std::byte> arrange(Pool& pool, const Kernels& kernels, model::Matrix& matrix) {
+namespace {
+
+std::size_t panels_of(const model::Matrix& matrix) { return (matrix.rows + panel_width - 1) / panel_width; }
+
+}  // namespace
+
+std::size_t arranged_bytes(const Kernels& kernels, const model::Matrix& matrix) {
   const PanelKernels* const panels = kernels_of(kernels, matrix.dtype).panels;
-  if (panels == nullptr) return nullptr;
-  const std::size_t count = (matrix.rows + panel_width - 1) / panel_width, bytes = panels->bytes(matrix.cols);
-  const std::shared_ptr<std::byte> memory = model::weight_memory(count * bytes);
-  pool.for_ranges(count, 16, [&](std::size_t begin, std::size_t end, std::size_t) {
+  return panels == nullptr ? 0 : panels_of(matrix) * panels->bytes(matrix.cols);
+}
+
+void arrange(Pool& pool, const Kernels& kernels, model::Matrix& matrix, std::byte* to) {
+  const PanelKernels& panels = *kernels_of(kernels, matrix.dtype).panels;
+  const std::size_t bytes = panels.bytes(matrix.cols);
+  pool.for_ranges(panels_of(matrix), 16, [&](std::size_t begin, std::size_t end, std::size_t) {
     for (std::size_t i = begin; i < end; ++i) {
       const std::size_t first = i * panel_width;
-      panels->pack(matrix.data + first * matrix.row_bytes(), matrix.row_bytes(),
-                   std::min(panel_width, matrix.rows - first), matrix.cols, memory.get() + i * bytes);
+      panels.pack(matrix.data + first * matrix.row_bytes(), matrix.row_bytes(),
+                  std::min(panel_width, matrix.rows - first), matrix.cols, to + i * bytes);
     }
   });
   matrix.data = nullptr;
-  matrix.arranged = memory.get();
-  return memory;
+  matrix.arranged = to;
 }
 
 void arrange(Pool& pool, const Kernels& kernels, const model::Config& config, model::Weights& weights) {
-  std::vector<std::shared_ptr<const void>> memory;
+  std::size_t total = 0;
   bool stored_ones_left = false;
+  model::replace_matrices(config, weights, [&](const std::string&, const model::Matrix& matrix) {
+    const std::size_t bytes = arranged_bytes(kernels, matrix);
+    total += bytes;  // of tensors in memory or in files: no overflow
+    stored_ones_left = stored_ones_left || bytes == 0;
+  });
+  if (total == 0) return;
+  const std::shared_ptr<std::byte> memory = model::weight_memory(total);
+  std::byte* to = memory.get();
   model::replace_matrices(config, weights, [&](const std::string&, model::Matrix& matrix) {
-    if (auto held = arrange(pool, kernels, matrix)) {
-      memory.push_back(std::move(held));
-    } else {
-      stored_ones_left = true;
-    }
+    const std::size_t bytes = arranged_bytes(kernels, matrix);
+    if (bytes != 0) arrange(pool, kernels, matrix, to);
+    to += bytes;
   });
   if (!stored_ones_left) weights.storage.clear();
-  weights.storage.insert(weights.storage.end(), memory.begin(), memory.end());
+  weights.storage.push_back(memory);
 }
 
 void decode_row(const Kernels& kernels, const model::Matrix& matrix, std::size_t row, std::span<float> out) {

@@ -5,14 +5,14 @@
 namespace fs::cpu {
 namespace {
 
-/// R rows of weights, `apart` bytes from each other, against M tokens, with U sums for each pair: enough
+/// R rows of weights, `apart` bytes from each other, against M tokens, with two sums for each pair: enough
 /// independent chains to hide the latency of an FMA, few enough for the registers. Every `flush` columns they
 /// are added to a total, which keeps the rounding errors of long rows down. A row's sum is the same for every
-/// R.
-template <class W, int R, int M, int U>
+/// R and M.
+template <class W, int R, int M>
 void dot(const std::byte* w, size_t apart, size_t cols, const float* x, size_t x_stride, float* out,
          size_t out_apart, size_t out_stride) {
-  constexpr size_t flush = 64 * width;
+  constexpr size_t flush = 64 * width, U = 2;
   Floats total[R][M];
   for (auto& row : total) {
     for (auto& token : row) token = zero();
@@ -97,11 +97,13 @@ void panel_bf16(const std::byte* w, size_t row_bytes, size_t rows, size_t first_
 template <class W>
 struct Elements {
   template <int M>
-  static constexpr size_t rows_at_once = 4 * M <= most_sums ? 4 : 2;
+  static constexpr size_t rows_at_once = 8 * M <= most_sums   ? 4
+                                         : 4 * M <= most_sums ? 2
+                                                              : 1;
   template <int R, int M>
   static void dot_tile(const std::byte* w, size_t apart, size_t cols, const float* x, size_t x_stride,
                        float* out, size_t out_apart, size_t out_stride) {
-    dot<W, R, M, M == 1 ? 2 : 1>(w, apart, cols, x, x_stride, out, out_apart, out_stride);
+    dot<W, R, M>(w, apart, cols, x, x_stride, out, out_apart, out_stride);
   }
 };
 
