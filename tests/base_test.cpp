@@ -70,6 +70,20 @@ TEST(MappedFile, GivesTheFilesBytesAndSurvivesMoves) {
   EXPECT_EQ(other.text(), "hello");
 }
 
+TEST(MappedFile, ReleasedPagesComeBackAndOtherMemoryStays) {
+  const auto content = std::string(100'000, 'x');
+  const ScratchDirectory directory;
+  write_bytes(directory / "a", content);
+  const MappedFile file = MappedFile::open(directory / "a");
+  release_pages(file.bytes());
+  EXPECT_EQ(file.text(), content);
+  release_pages(file.bytes().subspan(5000, 30'000));
+  EXPECT_EQ(file.text(), content);
+  std::vector<std::byte> memory(100'000, std::byte{7});  // anonymous pages: letting go would clear them
+  release_pages(memory);
+  EXPECT_EQ(memory, std::vector(memory.size(), std::byte{7}));
+}
+
 TEST(MappedFile, RefusesWhatIsNoRegularFile) {
   const ScratchDirectory directory;
   EXPECT_NE(error_of(ExitCode::unusable, [&] { MappedFile::open(directory / "none"); }).find("none"),

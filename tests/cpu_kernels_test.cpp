@@ -120,6 +120,18 @@ class EveryIsa : public ::testing::TestWithParam<const Kernels*> {
 INSTANTIATE_TEST_SUITE_P(Cpu, EveryIsa, ::testing::ValuesIn(available_kernels()),
                          [](const auto& isa) { return std::string(isa.param->name); });
 
+TEST(Isa, SaysWhichKernelsThisProcessorCannotRun) {
+#if defined(__x86_64__)
+  std::string missing;
+  for (const Kernels* kernels : {&avx2_kernels, &avx512_kernels, &avx512bf16_kernels}) {
+    const auto here = available_kernels();
+    if (std::find(here.begin(), here.end(), kernels) == here.end())
+      missing += std::string(" ") + kernels->name;
+  }
+  if (!missing.empty()) GTEST_SKIP() << "this processor cannot run the kernels of" << missing;
+#endif
+}
+
 TEST(Isa, NamesWhatItHas) {
   EXPECT_EQ(std::string(choose_kernels("portable").name), "portable");
   EXPECT_EQ(&choose_kernels("auto"), available_kernels().front());

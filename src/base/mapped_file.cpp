@@ -7,6 +7,8 @@
 
 #include <cerrno>
 #include <cstring>
+#include <map>
+#include <mutex>
 #include <utility>
 
 #include "base/atomic_file.h"
@@ -42,6 +44,17 @@ Descriptor open_regular(const std::filesystem::path& path) {
   return file;
 }
 
+/// Where files are mapped, so that release_pages() touches no other memory.
+struct Mappings {
+  std::mutex mutex;
+  std::map<const std::byte*, std::size_t> sizes;
+
+  static Mappings& all() {
+    static Mappings mappings;
+    return mappings;
+  }
+};
+
 std::string read_to_end(int fd, const std::string& name, std::size_t limit,
                         const std::function<void()>& check) {
   std::string content;
@@ -76,6 +89,8 @@ MappedFile MappedFile::open(const std::filesystem::path& path) {
     fail(errno == ENOMEM ? ExitCode::failed : ExitCode::unusable, "{}: cannot map {} bytes: {}",
          path.string(), size, std::strerror(errno));
   }
+  const std::lock_guard lock(Mappings::all().mutex);
+  Mappings::all().sizes.emplace(static_cast<const std::byte*>(data), size);
   return {path, static_cast<const std::byte*>(data), size};
 }
 
@@ -92,7 +107,22 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
 }
 
 MappedFile::~MappedFile() {
-  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
+  if (data_ == nullptr) return;
+  const std::lock_guard lock(Mappings::all().mutex);
+  Mappings::all().sizes.erase(data_);
+  ::munmap(const_cast<std::byte*>(data_), size_);
+}
+
+void release_pages(std::span<const std::byte> bytes) {
+  const std::lock_guard lock(Mappings::all().mutex);
+  auto mapping = Mappings::all().sizes.upper_bound(bytes.data());
+  if (mapping == Mappings::all().sizes.begin()) return;
+  --mapping;
+  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  const auto offset = static_cast<std::size_t>(bytes.data() - mapping->first);
+  if (offset >= mapping->second || bytes.size() > mapping->second - offset) return;
+  const std::size_t first = (offset + page - 1) / page * page, end = (offset + bytes.size()) / page * page;
+  if (first < end) ::madvise(const_cast<std::byte*>(mapping->first) + first, end - first, MADV_DONTNEED);
 }
 
 std::string read_file(const std::filesystem::path& path, std::size_t limit) {

@@ -32,6 +32,10 @@ class MappedFile {
   std::size_t size_ = 0;
 };
 
+/// Lets go of the pages of a stretch of memory if a MappedFile holds it: for bytes that have been copied and
+/// are hardly needed again, which the file gives back if they are. Does nothing to other memory.
+void release_pages(std::span<const std::byte> bytes);
+
 /// Reads a whole regular file into memory: for small ones. Throws Error(unusable) if it is missing, not
 /// readable, no regular file or larger than `limit` bytes.
 std::string read_file(const std::filesystem::path& path, std::size_t limit = std::size_t{1} << 30);

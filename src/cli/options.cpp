@@ -7,7 +7,7 @@
 
 namespace fs::cli {
 const std::vector<std::string> backend_choices = {"auto", "cuda", "cpu", "reference", "cuda-emulated"};
-const std::vector<std::string> isa_choices = {"auto", "portable", "avx2"};
+const std::vector<std::string> isa_choices = {"auto", "portable", "avx2", "avx512", "avx512bf16"};
 const std::vector<std::string> dtype_choices = {"auto", "f32", "f16", "bf16", "q8_0", "int4"};
 const std::vector<std::string> kv_choices = {"f32", "f16", "bf16"};
 const std::vector<std::string> act_choices = {"f32", "bf16", "int8"};

@@ -22,9 +22,9 @@ struct Options {
   Activations act = Activations::f32;
 };
 
-/// The fast CPU backend: weights read in the format stored, kernels chosen by `isa`. Results are
-/// bit-identical for any number of threads. Throws Error(usage) for an `isa` that is not available, and for
-/// int8 activations where a matrix is neither q8_0 nor int4.
+/// The fast CPU backend: weights as stored, or where kernels want it so in panels (cpu/panels.h), kernels
+/// chosen by `isa`. Results are bit-identical for any number of threads. Throws Error(usage) for an `isa`
+/// that is not available, and for int8 activations where a matrix is neither q8_0 nor int4.
 std::unique_ptr<engine::Backend> make_backend(const model::Config& config, model::Weights weights,
                                               const Options& options);
 

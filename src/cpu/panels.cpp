@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "base/mapped_file.h"
 #include "model/storage.h"
 
 namespace fs::cpu {
@@ -37,12 +38,16 @@ std::size_t arranged_bytes(const Kernels& kernels, const model::Matrix& matrix) 
 void arrange(Pool& pool, const Kernels& kernels, model::Matrix& matrix, std::byte* to) {
   const PanelKernels& panels = *kernels_of(kernels, matrix.dtype).panels;
   const std::size_t bytes = panels.bytes(matrix.cols);
-  pool.for_ranges(panels_of(matrix), 16, [&](std::size_t begin, std::size_t end, std::size_t) {
-    for (std::size_t i = begin; i < end; ++i) {
-      const std::size_t first = i * panel_width;
-      panels.pack(matrix.data + first * matrix.row_bytes(), matrix.row_bytes(),
-                  std::min(panel_width, matrix.rows - first), matrix.cols, to + i * bytes);
+  constexpr std::size_t at_once = 64;  // one MiB of Q8_0
+  pool.for_ranges(panels_of(matrix), at_once, [&](std::size_t begin, std::size_t end, std::size_t) {
+    const std::size_t row_bytes = matrix.row_bytes();
+    const std::byte* const from = matrix.data + begin * panel_width * row_bytes;
+    const std::size_t rows = std::min(end * panel_width, matrix.rows) - begin * panel_width;
+    for (std::size_t r = 0; r < rows; r += panel_width) {
+      panels.pack(from + r * row_bytes, row_bytes, std::min(panel_width, rows - r), matrix.cols,
+                  to + (begin + r / panel_width) * bytes);
     }
+    release_pages({from, rows * row_bytes});  // so that the weights are not held twice
   });
   matrix.data = nullptr;
   matrix.arranged = to;
@@ -51,7 +56,8 @@ void arrange(Pool& pool, const Kernels& kernels, model::Matrix& matrix, std::byt
 void arrange(Pool& pool, const Kernels& kernels, const model::Config& config, model::Weights& weights) {
   std::size_t total = 0;
   bool stored_ones_left = false;
-  model::replace_matrices(config, weights, [&](const std::string&, const model::Matrix& matrix) {
+  model::Weights counted = weights;
+  model::replace_matrices(config, counted, [&](const std::string&, const model::Matrix& matrix) {
     const std::size_t bytes = arranged_bytes(kernels, matrix);
     total += bytes;  // of tensors in memory or in files: no overflow
     stored_ones_left = stored_ones_left || bytes == 0;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/mapped_file.h"
 #include "model/quoted.h"
 #include "model/storage.h"
 
@@ -193,6 +194,7 @@ Weights quantize(const Config& config, const Weights& weights, Dtype dtype, Thre
     const Matrix from = matrix;
     matrix = {target(name), from.rows, from.cols, to};
     encode_rows(name, from, 0, from.rows, matrix.dtype, to, pool);
+    release_pages({from.data, from.rows * from.row_bytes()});
     to += (matrix.rows * matrix.row_bytes() + cache_line - 1) / cache_line * cache_line;
     done += matrix.rows * matrix.cols;
   });

@@ -34,7 +34,7 @@ complete -c fs -n "__fs_in generate logits layer-diff eval" -l tokens -x -d "Tok
 
 # a model that runs
 complete -c fs -n "__fs_in generate logits eval bench" -l backend -x -a "auto cuda cpu reference cuda-emulated" -d "What computes"
-complete -c fs -n "__fs_in generate logits eval bench" -l isa -x -a "auto portable avx2" -d "Instruction set of the cpu backend"
+complete -c fs -n "__fs_in generate logits eval bench" -l isa -x -a "auto portable avx2 avx512 avx512bf16" -d "Instruction set of the cpu backend"
 complete -c fs -n "__fs_in generate logits eval bench" -l dtype -x -a "auto f32 f16 bf16 q8_0 int4" -d "Weight format in memory"
 complete -c fs -n "__fs_in generate logits eval bench" -l kv -x -a "f32 f16 bf16" -d "Format of keys and values in the cache"
 complete -c fs -n "__fs_in generate logits eval bench" -l act -x -a "f32 bf16 int8" -d "What activations are rounded to in products"
