@@ -10,11 +10,11 @@ __m256 decode_part(const std::byte* p, size_t n) {
   return W::decode(part);
 }
 
-/// R rows of weights, `apart` bytes from each other, against M tokens, with U sums for each pair: enough
-/// independent chains to hide the latency of an FMA, few enough for 16 registers. Every `flush` columns they
-/// are added to a total, which keeps the rounding errors of long rows down. A row's sum is the same for every
-/// R.
-template <class W, int R, int M, int U>
+/// R rows of weights, `apart` bytes from each other, against M tokens, with a sum for each pair: enough
+/// independent chains to keep up with memory, few enough for 16 registers. Every `flush` columns they are
+/// added to a total, which keeps the rounding errors of long rows down. A row's sum is the same for every R
+/// and M.
+template <class W, int R, int M>
 void dot(const std::byte* w, size_t apart, size_t cols, const float* x, size_t x_stride, float* out,
          size_t out_apart, size_t out_stride) {
   constexpr size_t flush = 512;
@@ -24,31 +24,22 @@ void dot(const std::byte* w, size_t apart, size_t cols, const float* x, size_t x
   }
   for (size_t first = 0; first < cols; first += flush) {
     const size_t end = cols - first < flush ? cols : first + flush;
-    __m256 sum[R][M][U];
-    FS_UNROLL for (auto& row : sum) {
-      FS_UNROLL for (auto& token : row) { FS_UNROLL for (auto& one : token) one = _mm256_setzero_ps(); }
-    }
+    __m256 sum[R][M];
+    FS_UNROLL for (auto& row : sum) { FS_UNROLL for (auto& token : row) token = _mm256_setzero_ps(); }
     size_t k = first;
-    for (; k + U * width <= end; k += U * width) {
-      FS_UNROLL for (size_t u = 0; u < U; ++u) {
-        const size_t at = k + u * width;
-        __m256 right[M];
-        FS_UNROLL for (size_t m = 0; m < M; ++m) right[m] = load(x + m * x_stride + at);
-        FS_UNROLL for (size_t r = 0; r < R; ++r) {
-          const __m256 weights = W::decode(w + r * apart + at * W::bytes);
-          FS_UNROLL for (size_t m = 0; m < M; ++m) sum[r][m][u] =
-              _mm256_fmadd_ps(weights, right[m], sum[r][m][u]);
-        }
+    for (; k + width <= end; k += width) {
+      __m256 right[M];
+      FS_UNROLL for (size_t m = 0; m < M; ++m) right[m] = load(x + m * x_stride + k);
+      FS_UNROLL for (size_t r = 0; r < R; ++r) {
+        const __m256 weights = W::decode(w + r * apart + k * W::bytes);
+        FS_UNROLL for (size_t m = 0; m < M; ++m) sum[r][m] = _mm256_fmadd_ps(weights, right[m], sum[r][m]);
       }
     }
     FS_UNROLL for (size_t r = 0; r < R; ++r) {
-      FS_UNROLL for (size_t m = 0; m < M; ++m) {
-        FS_UNROLL for (size_t u = 1; u < U; ++u) sum[r][m][0] = _mm256_add_ps(sum[r][m][0], sum[r][m][u]);
-        total[r][m] = _mm256_add_ps(total[r][m], sum[r][m][0]);
-      }
+      FS_UNROLL for (size_t m = 0; m < M; ++m) total[r][m] = _mm256_add_ps(total[r][m], sum[r][m]);
     }
-    for (; k < end; k += width) {
-      const size_t n = end - k < width ? end - k : width;
+    if (k < end) {
+      const size_t n = end - k;
       for (size_t r = 0; r < R; ++r) {
         const __m256 weights = decode_part<W>(w + r * apart + k * W::bytes, n);
         for (size_t m = 0; m < M; ++m) {
@@ -111,7 +102,7 @@ struct Elements {
   template <int R, int M>
   static void dot_tile(const std::byte* w, size_t apart, size_t cols, const float* x, size_t x_stride,
                        float* out, size_t out_apart, size_t out_stride) {
-    dot<W, R, M, M == 1 ? 2 : 1>(w, apart, cols, x, x_stride, out, out_apart, out_stride);
+    dot<W, R, M>(w, apart, cols, x, x_stride, out, out_apart, out_stride);
   }
 };
 

@@ -76,7 +76,7 @@ Input input_of(Team& team, std::span<const float> x, std::size_t cols) {
   // Weights in other formats are refused when the backend is made.
   const bool int8 = team.activations == Activations::int8 && team.kernels.q8_0->int8 != nullptr;
   if (team.activations != Activations::f32 && !int8) x = rounded(team, x, cols);
-  return {x, tokens, cols, tokens > few_tokens, int8};
+  return {x, tokens, cols, tokens > few_tokens && !team.steps, int8};
 }
 
 /// Brings a few tokens into the form of `kernels`.

@@ -8,7 +8,8 @@
 /// Products with weight matrices. A few tokens at once are dot products straight from the stored weights,
 /// which are read once, in order (memory bounds them); from `few_tokens` on, panels of weights are decoded to
 /// fp32 and multiplied with all tokens (arithmetic bounds them). Every output is summed in an order that
-/// depends on the shapes alone: results do not depend on the number of threads.
+/// depends on the shapes alone: results do not depend on the number of threads, nor, of a few tokens and of
+/// decode steps (Team::steps), on how many there are.
 namespace fs::cpu {
 
 /// A matrix and where its products go. out: [tokens, w.rows]
