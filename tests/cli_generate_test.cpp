@@ -159,7 +159,8 @@ TEST(Prompts, OneObjectALineInOrder) {
   EXPECT_EQ(lines[1]["seed"], 9);
   EXPECT_EQ(lines[2]["text"], " Pa");
   EXPECT_LE(lines[3]["ids"].size(), 4U);
-  EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 4) << outcome.err;
+  EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 5) << outcome.err;
+  EXPECT_NE(outcome.err.find("fs: 4 prompts, 4 at once · "), std::string::npos) << outcome.err;
   // Each line is what it would be alone.
   EXPECT_EQ(lines[0]["ids"], generate_json({"-n", "2", france})["ids"]);
   EXPECT_EQ(generate({"--prompts", "-", "-q", "-n", "2"}, "{\"prompt\": \"The capital of France is\"}").code,

@@ -21,6 +21,7 @@ bool needs_mark(std::string_view value) {
 
 std::string keep_verbatim(std::string argument, bool plain) {
   if (needs_mark(argument)) return verbatim_mark + argument;
+  if (!plain && argument == "-np") return "--parallel";  // llama.cpp's; CLI11 would read -n p
   const std::size_t equals = argument.find('=');
   if (plain || !argument.starts_with("--") || equals == std::string::npos) return argument;
   const std::string value = argument.substr(equals + 1);

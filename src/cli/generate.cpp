@@ -11,7 +11,6 @@
 #include "cli/open_model.h"
 #include "cli/options.h"
 #include "cli/terminal.h"
-#include "engine/session.h"
 
 namespace fs::cli {
 namespace {
@@ -25,7 +24,8 @@ struct GenerateOptions {
   std::optional<bool> think;
   std::vector<std::string> stops;
   std::int64_t max_tokens = 128;
-  bool chat = false, ignore_eos = false, json = false;
+  std::size_t parallel = 0;  ///< 0, not given: as the backend prefers
+  bool chat = false, ignore_eos = false, json = false, speculate = false;
 };
 
 /// The job that the flags describe, without its prompt.
@@ -67,12 +67,12 @@ std::vector<GenerationRequest> make_requests(const GenerateOptions& options, con
   return requests;
 }
 
-Json as_json(const OpenModel& model, std::string_view backend, std::string_view dtype,
+Json as_json(const OpenModel& model, std::string_view backend, const GenerateOptions& options,
              const GenerationRequest& request, const Generation& result) {
   const auto speed = result.tokens_per_second();
   Json document = {{"model", model.name()},
                    {"backend", backend},
-                   {"dtype", dtype},
+                   {"dtype", options.compute.dtype},
                    {"prompt_ids", request.prompt},
                    {"ids", result.ids},
                    {"pieces", json_pieces(model.tokenizer(), result.ids)},
@@ -85,6 +85,9 @@ Json as_json(const OpenModel& model, std::string_view backend, std::string_view 
       {"first_token_seconds", result.ids.empty() ? Json() : Json(result.first_token_seconds)},
       {"seconds", result.seconds},
       {"tokens_per_second", speed ? Json(*speed) : Json()}};
+  if (options.speculate) {
+    document["speculation"] = {{"proposed", result.proposed}, {"accepted", result.accepted}};
+  }
   return document;
 }
 
@@ -99,6 +102,8 @@ void print_statistics(const GenerateOptions& options, const GenerationRequest& r
                                  plural(request.prompt.size(), "prompt token"), result.ids.size());
   if (!result.ids.empty()) line += fmt::format(" · first token {:.3f} s", result.first_token_seconds);
   if (const auto speed = result.tokens_per_second()) line += fmt::format(" · {:.2f} tok/s", *speed);
+  if (options.speculate)
+    line += fmt::format(" · {} of {} guesses accepted", result.accepted, result.proposed);
   if (options.compute.dtype != "auto") line += fmt::format(" · weights {}", options.compute.dtype);
   if (options.compute.kv != "f32") line += fmt::format(" · KV {}", options.compute.kv);
   if (options.compute.act != "f32") line += fmt::format(" · activations {}", options.compute.act);
@@ -107,34 +112,55 @@ void print_statistics(const GenerateOptions& options, const GenerationRequest& r
   notice(line);
 }
 
-/// Runs one request on an empty session and prints the answer.
-Generation answer(const GenerateOptions& options, const OpenModel& model, const engine::Backend& backend,
-                  const GenerationRequest& request, ProgressBar& progress) {
-  engine::Session session(backend, model.context);
+/// Of all prompts together.
+void print_total(std::size_t prompts, std::size_t parallel, std::size_t tokens, double seconds) {
+  notice(fmt::format("{}, {} at once · {} generated · {:.3f} s · {:.2f} tok/s together",
+                     plural(prompts, "prompt"), std::min(parallel, prompts), tokens, seconds,
+                     static_cast<double>(tokens) / seconds));
+}
+
+/// Runs all requests and prints the answers. True if Ctrl-C ended it.
+bool answer(const GenerateOptions& options, const OpenModel& model, const engine::Backend& backend,
+            const std::vector<GenerationRequest>& requests, ProgressBar& progress) {
   const bool streams = !options.json && !options.prompts;
-  bool begun = false;
-  const auto on_text = [&](std::string_view text) {
+  bool begun = false, interrupted = false;
+  std::size_t prompts = 0, tokens = 0;
+  GenerationPlan plan{model.context, options.parallel, options.speculate};
+  if (plan.parallel == 0) plan.parallel = backend.preferred_steps();
+
+  GenerationEvents events;
+  events.progress = progress.callback();
+  events.on_text = [&](std::string_view text) {
     if (!streams) return;
     begun = true;
     progress.erase();
     print(text);
     flush();
   };
-  Generation result;
+  events.on_done = [&](const GenerationRequest& request, const Generation& result) {
+    progress.erase();
+    if (!streams) {
+      print_json(as_json(model, backend.name(), options, request, result));
+    } else if (!result.text.ends_with('\n')) {
+      print("\n");
+    }
+    begun = false;
+    flush();
+    if (!options.common.quiet) print_statistics(options, request, result);
+    ++prompts;
+    tokens += result.ids.size();
+    interrupted = interrupted || result.reason == StopReason::interrupted;
+  };
+  const auto begin = std::chrono::steady_clock::now();
   try {
-    result = generate(session, model.tokenizer(), model.n_ids(), request, on_text, progress.callback());
+    generate(backend, model.tokenizer(), model.n_ids(), requests, plan, events);
   } catch (const Error&) {
     if (begun) print("\n");  // the error gets a line of its own
     throw;
   }
-  progress.erase();
-  if (!streams) {
-    print_json(as_json(model, backend.name(), options.compute.dtype, request, result));
-  } else if (!result.text.ends_with('\n')) {
-    print("\n");
-  }
-  flush();
-  return result;
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+  if (!options.common.quiet && prompts > 1) print_total(prompts, plan.parallel, tokens, seconds.count());
+  return interrupted;
 }
 
 ExitCode generate_command(const GenerateOptions& options, const Hooks& hooks) {
@@ -144,12 +170,12 @@ ExitCode generate_command(const GenerateOptions& options, const Hooks& hooks) {
   const InterruptScope interrupt;
   ProgressBar progress(options.common.quiet);
   const auto backend = load_backend(model, options.compute, hooks, progress);
-  for (const GenerationRequest& request : requests) {
-    const Generation result = answer(options, model, *backend, request, progress);
-    if (!options.common.quiet) print_statistics(options, request, result);
-    if (result.reason == StopReason::interrupted) return ExitCode::interrupted;
+  if (options.speculate && backend->preferred_steps() == 1 && !options.common.quiet) {
+    progress.erase();
+    notice(fmt::format("--speculate: the {} backend runs a guess at the price of a token: none are made",
+                       backend->name()));
   }
-  return ExitCode::ok;
+  return answer(options, model, *backend, requests, progress) ? ExitCode::interrupted : ExitCode::ok;
 }
 
 }  // namespace
@@ -179,6 +205,11 @@ void add_generate(CommandLine& line) {
   for (const char* source : {"PROMPT", "--prompt", "--file", "--stdin", "--tokens"}) {
     prompts->excludes(command.get_option(source));
   }
+  add_number<std::size_t>(
+      command, "--parallel", options->parallel, 1, 1024,
+      "Prompts of --prompts that run at once, also -np, sharing each read of the weights; their answers are "
+      "those of one at a time. Default: 8 on the cpu backend, else 1")
+      ->needs(prompts);
   add_number<std::int64_t>(
       command, "-n,--n-predict", options->max_tokens, -1, std::numeric_limits<std::int64_t>::max(),
       "Tokens to generate at most; -1: until the model ends or the context is full. Default: 128");
@@ -197,6 +228,9 @@ void add_generate(CommandLine& line) {
   command.add_flag("--ignore-eos", options->ignore_eos, "Go on after end-of-text tokens");
   command.add_flag("--json", options->json,
                    "One JSON object: ids, pieces, logprobs, text, stop_reason, seed, timing; no streaming");
+  command.add_flag("--speculate", options->speculate,
+                   "Guess from earlier text what follows and check several tokens in one pass: the same "
+                   "answer, sooner where text repeats");
   add_sampling(command, options->sampling);
   add_seed(command, options->sampling.seed, "Decides every draw. Default: chosen at random and printed");
   add_common(command, options->common);

@@ -4,11 +4,14 @@
 
 #include <algorithm>
 #include <chrono>
+#include <list>
 
 #include "base/error.h"
 #include "cli/interruptible.h"
 #include "cli/stop_texts.h"
-#include "engine/quality.h"
+#include "engine/batch.h"
+#include "engine/prompt_lookup.h"
+#include "engine/session.h"
 #include "text/utf8.h"
 
 namespace fs::cli {
@@ -60,6 +63,112 @@ class TextStream {
   Generation& result_;
 };
 
+/// One answer in the making.
+class Answer {
+ public:
+  Answer(const engine::Backend& backend, const text::Tokenizer* tokenizer, std::size_t n_ids,
+         const GenerationRequest& request, const GenerationPlan& plan, const GenerationEvents& events)
+      : request_(request),
+        sampler_(request.sampler, n_ids),
+        stream_(tokenizer, request, events.on_text, result_),
+        context_(plan.context),
+        history_(request.prompt),
+        next_(request.prompt) {
+    session_.emplace(backend, context_);
+    check_room();
+  }
+
+  const GenerationRequest& request() const { return request_; }
+  const Generation& result() const { return result_; }
+  bool ended() const { return !session_; }
+
+  /// The tokens to run next: the one chosen last and, if wanted, guesses of what follows it.
+  engine::Turn turn(std::size_t most_guesses) {
+    next_ = {history_.back()};
+    const auto guesses = engine::look_up(history_, std::min(most_guesses, room() - 1));
+    next_.insert(next_.end(), guesses.begin(), guesses.end());
+    result_.proposed += guesses.size();
+    return {*session_, next_};
+  }
+  void take(engine::Batch& batch, std::size_t turn) {
+    std::size_t taken = 0;
+    for (const engine::Choice& choice : batch.choose(turn, sampler_)) {
+      if (ended()) break;
+      push(choice);
+      ++taken;
+    }
+    result_.accepted += taken - 1;
+  }
+
+  /// The prompt, or one decode step, by itself.
+  void step_alone(engine::TapObserver& taps, const Progress& progress) {
+    engine::ForwardOptions forward;
+    forward.taps = &taps;
+    if (result_.ids.empty()) forward.progress = progress;
+    push(session_->next(next_, sampler_, {room(), request_.eos_ids}, forward));
+    next_ = {history_.back()};
+  }
+
+  void end(StopReason reason) {
+    result_.reason = reason;
+    stream_.finish();
+    result_.seconds = seconds_since(begin_);
+    session_.reset();
+  }
+
+ private:
+  void push(const engine::Choice& choice) {
+    if (result_.ids.empty()) result_.first_token_seconds = seconds_since(begin_);
+    history_.push_back(choice.id);
+    result_.ids.push_back(choice.id);
+    result_.logprobs.push_back(choice.log_probability);
+    const auto& eos = request_.eos_ids;
+    if (std::find(eos.begin(), eos.end(), choice.id) != eos.end()) {
+      end(StopReason::eos);
+    } else if (stream_.push(choice.id)) {
+      end(StopReason::stop);
+    } else {
+      check_room();
+    }
+  }
+  /// Tokens that may still be chosen.
+  std::size_t room() const {
+    const std::size_t left = context_ - history_.size();
+    return request_.max_tokens ? std::min(*request_.max_tokens - result_.ids.size(), left) : left;
+  }
+  void check_room() {
+    if (request_.max_tokens && result_.ids.size() >= *request_.max_tokens) {
+      end(StopReason::length);
+    } else if (history_.size() >= context_) {
+      end(StopReason::context);
+    }
+  }
+
+  const GenerationRequest& request_;
+  const engine::Sampler sampler_;
+  Generation result_;
+  TextStream stream_;
+  std::size_t context_;
+  std::optional<engine::Session> session_;  // until the end: its memory is the next one's
+  std::vector<TokenId> history_;            // the prompt and all that was chosen
+  std::vector<TokenId> next_;               // not in the session yet
+  Clock::time_point begin_ = Clock::now();
+};
+
+/// One pass over all: together where several are running or there are guesses.
+void step(const std::vector<Answer*>& running, std::size_t most_guesses, engine::Batch& batch,
+          engine::TapObserver& taps) {
+  std::vector<engine::Turn> turns;
+  std::size_t rows = 0;
+  for (Answer* const answer : running) {
+    turns.push_back(answer->turn(most_guesses));
+    rows += turns.back().tokens.size();
+  }
+  if (rows == 1) return running.front()->step_alone(taps, {});
+  batch.forward(turns);
+  for (std::size_t i = 0; i < running.size(); ++i) running[i]->take(batch, i);
+}
+
 }  // namespace
 
 std::string_view name(StopReason reason) {
@@ -83,56 +192,44 @@ std::optional<double> Generation::tokens_per_second() const {
   return static_cast<double>(ids.size() - 1) / (seconds - first_token_seconds);
 }
 
-Generation generate(engine::Session& session, const text::Tokenizer* tokenizer, std::size_t n_ids,
-                    const GenerationRequest& request, const std::function<void(std::string_view)>& on_text,
-                    const Progress& progress) {
-  const engine::Sampler sampler(request.sampler, n_ids);
+void generate(const engine::Backend& backend, const text::Tokenizer* tokenizer, std::size_t n_ids,
+              std::span<const GenerationRequest> requests, const GenerationPlan& plan,
+              const GenerationEvents& events) {
   InterruptibleTaps interruptible;
-  Generation result;
-  TextStream stream(tokenizer, request, on_text, result);
-  const auto ends = [&](TokenId id) {
-    return std::find(request.eos_ids.begin(), request.eos_ids.end(), id) != request.eos_ids.end();
+  engine::Batch batch(backend);
+  std::list<Answer> answers;  // begun and not handed over
+  const auto hand_over = [&] {
+    for (; !answers.empty() && answers.front().ended(); answers.pop_front()) {
+      events.on_done(answers.front().request(), answers.front().result());
+    }
   };
-  const auto is_full = [&] { return request.prompt.size() + result.ids.size() >= session.context(); };
-
-  const auto begin = Clock::now();
+  const auto running = [&] {
+    std::vector<Answer*> found;
+    for (Answer& answer : answers) {
+      if (!answer.ended()) found.push_back(&answer);
+    }
+    return found;
+  };
   try {
-    std::vector<TokenId> next = request.prompt;
-    engine::ForwardOptions forward;
-    forward.taps = &interruptible;
-    forward.progress = progress;
-    for (;;) {
-      if (request.max_tokens && result.ids.size() >= *request.max_tokens) {
-        result.reason = StopReason::length;
-        break;
+    for (std::size_t begun = 0;;) {
+      while (begun < requests.size() && running().size() < plan.parallel) {
+        Answer& answer = answers.emplace_back(backend, tokenizer, n_ids, requests[begun++], plan, events);
+        if (!answer.ended()) answer.step_alone(interruptible, events.progress);
+        hand_over();
       }
-      if (is_full()) {
-        result.reason = StopReason::context;
-        break;
-      }
-      const std::size_t room = session.context() - request.prompt.size() - result.ids.size();
-      const std::size_t wanted = request.max_tokens ? *request.max_tokens - result.ids.size() : room;
-      const auto [id, log_probability] =
-          session.next(next, sampler, {std::min(wanted, room), request.eos_ids}, forward);
-      if (result.ids.empty()) result.first_token_seconds = seconds_since(begin);
-      result.ids.push_back(id);
-      result.logprobs.push_back(log_probability);
-      if (ends(id)) {
-        result.reason = StopReason::eos;
-        break;
-      }
-      if (stream.push(id)) break;
+      const auto now = running();
+      if (now.empty()) return;
       throw_if_interrupted();
-      next = {id};
-      forward.progress = {};
+      // Guesses take the rows that sequences leave of what a pass takes at little more than the price of one.
+      const std::size_t rows = backend.preferred_steps() / now.size();
+      step(now, plan.speculate && rows > 1 ? rows - 1 : 0, batch, interruptible);
+      hand_over();
     }
   } catch (const Error& error) {
     if (error.code() != ExitCode::interrupted) throw;
-    result.reason = StopReason::interrupted;
+    for (Answer* const answer : running()) answer->end(StopReason::interrupted);
+    hand_over();
   }
-  stream.finish();
-  result.seconds = seconds_since(begin);
-  return result;
 }
 
 }  // namespace fs::cli

@@ -2,13 +2,14 @@
 #include <cstddef>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/types.h"
+#include "engine/backend.h"
 #include "engine/sampler.h"
-#include "engine/session.h"
 #include "text/tokenizer.h"
 
 namespace fs::cli {
@@ -35,17 +36,35 @@ struct Generation {
   std::string stop_text;           ///< the one that ended it
   double first_token_seconds = 0;  ///< from the start of the prompt until the first token was chosen
   double seconds = 0;              ///< from the start of the prompt to the end
+  std::size_t proposed = 0;        ///< tokens that were guessed
+  std::size_t accepted = 0;        ///< those of them that were chosen
 
   /// Tokens a second after the first one; nothing for fewer than two.
   std::optional<double> tokens_per_second() const;
 };
 
-/// Continues a prompt on a fresh session, token by token. `on_text` receives the text as it becomes certain,
-/// in whole characters; their sum is Generation::text. A null tokenizer makes the text the ids, separated by
-/// blanks. n_ids: only ids below are chosen. `progress` hears of the prompt. Ctrl-C ends it with
-/// StopReason::interrupted.
-Generation generate(engine::Session& session, const text::Tokenizer* tokenizer, std::size_t n_ids,
-                    const GenerationRequest& request, const std::function<void(std::string_view)>& on_text,
-                    const Progress& progress);
+/// How prompts are run.
+struct GenerationPlan {
+  std::size_t context = 0;   ///< tokens of each session
+  std::size_t parallel = 1;  ///< prompts at once, at most
+  bool speculate = false;  ///< guess what follows (engine/prompt_lookup.h) and run the guesses with the token
+};
+
+/// What it tells as it goes.
+struct GenerationEvents {
+  /// Text of an only prompt as it becomes certain, in whole characters; the sum is Generation::text.
+  std::function<void(std::string_view)> on_text;
+  /// The answers, in the order of the requests.
+  std::function<void(const GenerationRequest&, const Generation&)> on_done;
+  Progress progress;  ///< of prompts
+};
+
+/// Continues prompts, each on a session of its own. Some run at once where one read of the weights serves
+/// them all; as one ends the next takes its place. How many, and guesses, change no token of any of them. A
+/// null tokenizer makes a text the ids, separated by blanks. n_ids: only ids below are chosen. Ctrl-C ends
+/// those that run with StopReason::interrupted, and begins no other.
+void generate(const engine::Backend& backend, const text::Tokenizer* tokenizer, std::size_t n_ids,
+              std::span<const GenerationRequest> requests, const GenerationPlan& plan,
+              const GenerationEvents& events);
 
 }  // namespace fs::cli

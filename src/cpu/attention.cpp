@@ -66,7 +66,10 @@ void attend_block(const Kernels& kernels, const KvCache& cache, const Plan& plan
     const std::size_t end = plan.first_position + tile.first_token + token + 1;
     return end <= first_position ? 0 : std::min(block, end - first_position);
   };
-  const std::size_t common = visible(0), seen = visible(tile.tokens - 1);
+  // Of a few tokens each sums a block that not all of them see whole by itself: in the order of a token
+  // alone.
+  const std::size_t seen = visible(tile.tokens - 1),
+                    common = plan.tokens <= few_tokens && visible(0) < block ? 0 : visible(0);
   for (std::size_t p = 0; p < seen; p += panel_width) {
     gemm_rows(tile.queries, plan.dim, tile.rows, keys + p * plan.dim * bytes, plan.dim, tile.scores + p,
               block, false);

@@ -12,7 +12,8 @@ namespace fs::cpu {
 /// cache.
 ///   out = softmax(q · kᵀ / sqrt(head_dim)) · v, query head h with key/value head h / group
 /// Block by block with an online softmax (FlashAttention, Dao et al. 2022): the query heads of a group read
-/// keys and values once. A few rows split the positions among threads and merge at the end (flash decoding).
+/// keys and values once. A few rows split the positions among threads and merge at the end (flash decoding);
+/// each gives what it gives alone, to the bit.
 /// q, out: [rows, n_q_heads, head_dim]
 void attention(Team& team, const model::Config& config, std::span<const float> q, const KvCache& cache,
                std::size_t layer, std::size_t first_position, std::span<float> out);

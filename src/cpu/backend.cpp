@@ -18,7 +18,16 @@ namespace {
 using engine::deliver;
 using engine::LogitRows;
 using engine::Pass;
+using engine::Step;
 using engine::TapPoint;
+
+/// Rows of a pass that follow one another on one timeline.
+struct Segment {
+  KvCache& cache;
+  std::size_t first_position, first_row, rows;
+};
+/// Of a longer run of decode steps attention would not split the positions among threads as it does for one.
+constexpr std::size_t most_steps_together = 8;
 
 /// Throws Error(usage) unless every matrix is in blocks that int8 activations have kernels for.
 void check_int8(const model::Config& config, model::Weights weights) {
@@ -52,15 +61,25 @@ class Cpu final : public engine::Backend {
     return std::make_unique<KvCache>(config_, team_.kernels, kv_);
   }
 
-  void forward(engine::KvCache& kv_cache, const Pass& pass) const override;
+  void forward(engine::KvCache& kv_cache, const Pass& pass) const override {
+    const Segment all{static_cast<KvCache&>(kv_cache), pass.first_position, 0, pass.tokens.size()};
+    team_.steps = false;
+    run({&all, 1}, pass);
+  }
+  void run_steps(std::span<const Step> steps, std::span<float> logits) const override;
+  /// As many as dot products take before arithmetic outweighs the read of the weights.
+  std::size_t preferred_steps() const override { return 8; }
 
  private:
+  /// The layers, over rows of one timeline or of several. Only a pass over one may have taps.
+  void run(std::span<const Segment> segments, const Pass& pass) const;
+
   /// out = table[tokens].  out: [tokens, hidden]
   void embed(std::span<const TokenId> tokens, std::span<float> out) const;
   /// x, out: [rows, weight.size()]
   void rms_norm(std::span<const float> x, const model::Vector& weight, std::span<float> out) const;
-  /// Puts keys and values into the cache.  k, v: [positions, n_kv_heads, head_dim]
-  void store(KvCache& cache, std::size_t layer, std::size_t first, std::span<const float> k,
+  /// Puts keys and values into the caches.  k, v: [rows, n_kv_heads, head_dim]
+  void store(std::span<const Segment> segments, std::size_t layer, std::span<const float> k,
              std::span<const float> v) const;
   /// RMSNorm of every head, then RoPE.  x: [rows, heads, head_dim]
   void norm_and_rope(std::span<float> x, std::size_t heads, const model::Vector& weight,
@@ -75,12 +94,14 @@ class Cpu final : public engine::Backend {
 
 /// The same lines as the reference's forward; an operation with two names is one pass over memory. No fused
 /// step spans a tap point, so taps see, and observers may replace, exactly what the next step reads.
-void Cpu::forward(engine::KvCache& kv_cache, const Pass& pass) const {
-  auto& cache = static_cast<KvCache&>(kv_cache);
+void Cpu::run(std::span<const Segment> segments, const Pass& pass) const {
   const model::Config& c = config_;
-  const std::size_t rows = pass.tokens.size(), start = pass.first_position;
-  cache.grow(start + rows);
-  const Rope::Table angles = rope_.table(start, rows);
+  const std::size_t rows = pass.tokens.size();
+  Rope::Table angles;
+  for (const Segment& segment : segments) {
+    segment.cache.grow(segment.first_position + segment.rows);
+    rope_.append(angles, segment.first_position, segment.rows);
+  }
 
   std::vector<float> x(rows * c.hidden);       // the residual stream
   std::vector<float> normed(rows * c.hidden);  // what a norm gives
@@ -101,15 +122,18 @@ void Cpu::forward(engine::KvCache& kv_cache, const Pass& pass) const {
     norm_and_rope(q, c.n_q_heads, w.q_norm, angles);
     norm_and_rope(k, c.n_kv_heads, w.k_norm, angles);
     if (pass.taps != nullptr) {  // they show what the cache will hold
-      cache.round(k);
-      cache.round(v);
+      segments.front().cache.round(k);
+      segments.front().cache.round(v);
     }
     deliver(pass, TapPoint::q, l, c.n_q_heads, c.head_dim, q);
     deliver(pass, TapPoint::k, l, c.n_kv_heads, c.head_dim, k);
     deliver(pass, TapPoint::v, l, c.n_kv_heads, c.head_dim, v);
-    store(cache, l, start, k, v);
+    store(segments, l, k, v);
 
-    attention(team_, c, q, cache, l, start, mixed);
+    for (const auto& [cache, start, first_row, count] : segments) {
+      attention(team_, c, std::span(q).subspan(first_row * c.q_width(), count * c.q_width()), cache, l, start,
+                std::span(mixed).subspan(first_row * c.q_width(), count * c.q_width()));
+    }
     deliver(pass, TapPoint::attn_out, l, c.n_q_heads, c.head_dim, mixed);
 
     linear_add(team_, w.o_proj, mixed, x);
@@ -134,6 +158,27 @@ void Cpu::forward(engine::KvCache& kv_cache, const Pass& pass) const {
   deliver(pass, TapPoint::logits, 0, 1, c.vocab_size, pass.logits);
 }
 
+void Cpu::run_steps(std::span<const Step> steps, std::span<float> logits) const {
+  std::vector<TokenId> tokens;
+  std::vector<Segment> segments;
+  for (const Step& step : steps) {
+    auto& cache = static_cast<KvCache&>(step.cache);
+    if (!segments.empty() && &segments.back().cache == &cache && segments.back().rows < most_steps_together &&
+        segments.back().first_position + segments.back().rows == step.position) {
+      ++segments.back().rows;
+    } else {
+      segments.push_back({cache, step.position, tokens.size(), 1});
+    }
+    tokens.push_back(step.token);
+  }
+  Pass pass;
+  pass.tokens = tokens;
+  pass.logit_rows = LogitRows::all;
+  pass.logits = logits;
+  team_.steps = true;
+  run(segments, pass);
+}
+
 void Cpu::embed(std::span<const TokenId> tokens, std::span<float> out) const {
   const model::Matrix& table = weights_.embed_tokens;
   for (std::size_t t = 0; t < tokens.size(); ++t) {
@@ -149,12 +194,21 @@ void Cpu::rms_norm(std::span<const float> x, const model::Vector& weight, std::s
   });
 }
 
-void Cpu::store(KvCache& cache, std::size_t layer, std::size_t first, std::span<const float> k,
+void Cpu::store(std::span<const Segment> segments, std::size_t layer, std::span<const float> k,
                 std::span<const float> v) const {
   constexpr std::size_t few = 8;  // less work than waking a thread
-  if (k.size() < few * config_.kv_width()) return cache.store(layer, first, k, v);
-  team_.pool.for_each(config_.n_kv_heads,
-                      [&](std::size_t head, std::size_t) { cache.store(layer, head, first, k, v); });
+  const std::size_t width = config_.kv_width();
+  for (const auto& segment : segments) {
+    const auto keys = k.subspan(segment.first_row * width, segment.rows * width),
+               values = v.subspan(segment.first_row * width, segment.rows * width);
+    if (segment.rows < few) {
+      segment.cache.store(layer, segment.first_position, keys, values);
+    } else {
+      team_.pool.for_each(config_.n_kv_heads, [&](std::size_t head, std::size_t) {
+        segment.cache.store(layer, head, segment.first_position, keys, values);
+      });
+    }
+  }
 }
 
 void Cpu::norm_and_rope(std::span<float> x, std::size_t heads, const model::Vector& weight,

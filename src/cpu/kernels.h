@@ -15,7 +15,8 @@ namespace fs::cpu {
 /// after another.
 inline constexpr std::size_t panel_width = 16;
 
-/// Products of a few tokens with stored weights of one Dtype. `w` is any byte address.
+/// Products of a few tokens with stored weights of one Dtype. `w` is any byte address. A token's sums are
+/// formed in the same order whatever the number of tokens: a batch gives what its tokens give alone.
 struct DotKernels {
   /// Floats of a token's activations as dots() takes them; and how they are made of x: [cols]. Null where
   /// dots() takes x itself.
@@ -77,7 +78,8 @@ struct CacheKernels {
   /// The nearest values of the format, ties to even; beyond fp16's range infinite.  x, out: [n]
   void (*store)(const float* x, std::size_t n, std::byte* out);
   /// c (+)= a · panel.  a: [rows, k] with row stride lda; panel: [k, panel_width] as stored; c: [rows,
-  /// ≥ panel_width] with row stride ldc. Adds to c if `accumulate`, else overwrites it.
+  /// ≥ panel_width] with row stride ldc. Adds to c if `accumulate`, else overwrites it. A row's sums are
+  /// formed in the same order whatever the number of rows.
   void (*gemm_rows)(const float* a, std::size_t lda, std::size_t rows, const std::byte* panel, std::size_t k,
                     float* c, std::size_t ldc, bool accumulate);
 };

@@ -79,7 +79,7 @@ Input input_of(Team& team, std::span<const float> x, std::size_t cols) {
   const bool rounds_itself =
       team.activations == Activations::int8 && (q8_0.int8 != nullptr || q8_0.panels != nullptr);
   if (team.activations != Activations::f32 && !rounds_itself) x = rounded(team, x, cols);
-  return {x, tokens, cols, tokens > few_tokens, team.activations};
+  return {x, tokens, cols, tokens > few_tokens && !team.steps, team.activations};
 }
 
 /// Brings a few tokens into the form of `kernels`.

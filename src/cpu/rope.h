@@ -20,20 +20,19 @@ class Rope {
 
   std::size_t half() const { return frequencies_.size(); }
 
-  /// Cosines and sines of consecutive positions: [positions, head_dim / 2] each.
+  /// Cosines and sines of the positions of some rows: [rows, head_dim / 2] each.
   struct Table {
     std::vector<float> cosines, sines;
   };
-  Table table(std::size_t first_position, std::size_t positions) const {
-    Table table;
-    for (std::size_t p = first_position; p < first_position + positions; ++p) {
+  /// Appends `count` consecutive positions.
+  void append(Table& table, std::size_t first_position, std::size_t count) const {
+    for (std::size_t p = first_position; p < first_position + count; ++p) {
       for (const double frequency : frequencies_) {
         const double angle = static_cast<double>(p) * frequency;
         table.cosines.push_back(static_cast<float>(std::cos(angle)));
         table.sines.push_back(static_cast<float>(std::sin(angle)));
       }
     }
-    return table;
   }
 
  private:

@@ -25,6 +25,8 @@ struct Team {
   Pool pool;
   const Kernels& kernels;
   Activations activations;
+  /// Rows are decode steps, each summed as it would be alone: products as of a few tokens, however many.
+  bool steps = false;
   std::vector<AlignedFloats> scratch;                      // [threads]
   std::array<AlignedFloats, model::dtype_count> prepared;  // a few tokens as dots() of a Dtype takes them
   std::array<AlignedBytes, model::dtype_count> tiles;      // many tokens as RoundedKernels' gemm() takes them

@@ -34,6 +34,13 @@ struct Pass {
   TapObserver* taps = nullptr;
 };
 
+/// A decode step: one token of one timeline.
+struct Step {
+  KvCache& cache;
+  TokenId token;
+  std::size_t position;  ///< the cache holds those before it, with what earlier steps of the call put there
+};
+
 /// Decode steps of which each runs the token that the one before chose.
 struct Continuation {
   TokenId token = 0;               ///< runs first
@@ -70,6 +77,21 @@ class Backend {
   virtual std::size_t kv_position_bytes() const = 0;
   /// Runs the pass and stores keys and values of its positions, replacing any that stood there.
   virtual void forward(KvCache& cache, const Pass& pass) const = 0;
+  /// Runs decode steps, of any number of timelines and several of one, as forward() of each token by itself,
+  /// one after another, would: the same keys, values and logits, to the bit. There are no taps: a batch holds
+  /// rows of several timelines, and each can be watched in forward(). A backend that can lets steps share
+  /// each read of the weights.  logits, out: [steps, vocab_size]
+  virtual void run_steps(std::span<const Step> steps, std::span<float> logits) const {
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+      Pass pass;
+      pass.tokens = {&steps[i].token, 1};
+      pass.first_position = steps[i].position;
+      pass.logits = logits.subspan(i * config().vocab_size, config().vocab_size);
+      forward(steps[i].cache, pass);
+    }
+  }
+  /// Steps that one run_steps() takes for little more than the price of one. 1: they share nothing.
+  virtual std::size_t preferred_steps() const { return 1; }
   /// Where the backend can sample: runs steps and chooses the tokens that forward() and the sampler would.
   /// Returns how many; if fewer than asked for and no stop id, the step after the last is one for forward().
   /// 0 in particular: this backend, or this sampler, is not one of those.

@@ -6,7 +6,6 @@
 #include "base/error.h"
 
 namespace fs::engine {
-namespace {
 
 void check_finite(std::span<const float> logits, std::size_t position) {
   const auto bad =
@@ -15,8 +14,6 @@ void check_finite(std::span<const float> logits, std::size_t position) {
   fail(ExitCode::failed, "position {}: the logit of token {} is {}; weights or activations are not finite",
        position, bad - logits.begin(), *bad);
 }
-
-}  // namespace
 
 void check_context(std::size_t context, const model::Config& config) {
   if (context == 0 || context > config.max_positions) {
@@ -59,8 +56,7 @@ Choice Session::next(std::span<const TokenId> tokens, const Sampler& sampler, co
   return {id, log_probability(logits, id)};
 }
 
-std::span<const float> Session::forward(std::span<const TokenId> tokens, const ForwardOptions& options) {
-  ahead_.choices.clear();
+void Session::check(std::span<const TokenId> tokens) const {
   const std::size_t vocab_size = backend_.config().vocab_size;
   if (tokens.empty()) fail(ExitCode::usage, "no tokens to run: the prompt is empty");
   if (tokens.size() > context_ - position()) {
@@ -71,7 +67,17 @@ std::span<const float> Session::forward(std::span<const TokenId> tokens, const F
   for (const TokenId token : tokens) {
     if (token >= vocab_size) fail(ExitCode::usage, "token id {}: this model has {} ids", token, vocab_size);
   }
+}
 
+void Session::append(std::span<const TokenId> tokens) {
+  ahead_.choices.clear();
+  tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
+}
+
+std::span<const float> Session::forward(std::span<const TokenId> tokens, const ForwardOptions& options) {
+  ahead_.choices.clear();
+  check(tokens);
+  const std::size_t vocab_size = backend_.config().vocab_size;
   const std::size_t chunk = options.chunk == 0 ? backend_.preferred_chunk() : options.chunk;
   for (std::size_t done = 0; done < tokens.size();) {
     if (options.progress) options.progress("prefill", done, tokens.size());
@@ -96,7 +102,7 @@ std::span<const float> Session::forward(std::span<const TokenId> tokens, const F
       if (options.require_finite) check_finite(logits, at);
       if (options.on_logits) options.on_logits(at, logits);
     }
-    tokens_.insert(tokens_.end(), pass.tokens.begin(), pass.tokens.end());
+    append(pass.tokens);
     done += rows;
   }
   return std::span(logits_).last(vocab_size);

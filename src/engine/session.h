@@ -55,6 +55,12 @@ class Session {
   void rewind(std::size_t position);
 
  private:
+  friend class Batch;
+  /// Throws Error(usage) unless tokens can follow.
+  void check(std::span<const TokenId> tokens) const;
+  /// Their keys and values are in the cache.
+  void append(std::span<const TokenId> tokens);
+
   const Backend& backend_;
   std::size_t context_;
   std::unique_ptr<KvCache> cache_;
@@ -71,6 +77,9 @@ class Session {
     std::optional<Sampler> sampler;
   } ahead_;
 };
+
+/// Throws Error(failed) naming the position if a logit is not finite.
+void check_finite(std::span<const float> logits, std::size_t position);
 
 /// Throws Error(usage), naming both numbers, if `context` is not 1..config.max_positions. Called before
 /// weights load.
