@@ -91,6 +91,9 @@ struct Kernels {
 
   /// Rows of the left-hand side that gemm_packed multiplies at once.
   std::size_t tile_rows;
+  /// A tile of the left-hand side: tile[k][m] = x[m][k] for k < cols; zero for m ≥ rows. x has row stride
+  /// x_stride; rows ≤ tile_rows.  tile: [cols, tile_rows]
+  void (*pack)(const float* x, std::size_t x_stride, std::size_t rows, std::size_t cols, float* tile);
   /// c (+)= a · panel.  a: [tiles, k, tile_rows]; panel: [k, panel_width]; c: [tiles·tile_rows, ≥
   /// panel_width] with row stride ldc. Adds to c if `accumulate`, else overwrites it.
   void (*gemm_packed)(const float* a, std::size_t tiles, const float* panel, std::size_t k, float* c,

@@ -14,6 +14,7 @@ constexpr Kernels avx2_kernels{
     .cache_f16 = &avx2_cache_f16,
     .cache_bf16 = &avx2_cache_bf16,
     .tile_rows = avx2_tile_rows,
+    .pack = avx2_pack,
     .gemm_packed = avx2_gemm_packed,
     .rms_norm = rms_norm,
     .rope = rope,

@@ -19,6 +19,7 @@ constexpr Kernels table(const char* name, const WeightKernels* bf16) {
       .cache_f16 = &avx512_cache_f16,
       .cache_bf16 = &avx512_cache_bf16,
       .tile_rows = avx512_tile_rows,
+      .pack = avx512_pack,
       .gemm_packed = avx512_gemm_packed,
       .rms_norm = rms_norm,
       .rope = rope,

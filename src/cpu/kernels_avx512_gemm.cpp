@@ -3,6 +3,10 @@
 
 namespace fs::cpu {
 
+void avx512_pack(const float* x, std::size_t x_stride, std::size_t rows, std::size_t cols, float* tile) {
+  pack<avx512_tile_rows>(x, x_stride, rows, cols, tile);
+}
+
 void avx512_gemm_packed(const float* a, std::size_t tiles, const float* panel, std::size_t k, float* c,
                         std::size_t ldc, bool accumulate) {
   gemm_packed<avx512_tile_rows>(a, tiles, panel, k, c, ldc, accumulate);

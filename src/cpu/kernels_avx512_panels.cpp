@@ -168,13 +168,12 @@ void prepare(const float* x, size_t cols, float* prepared) {
     digits_of<D>(high, inverse, second);
     int words[block_words<D>];
     for (size_t i = 0; i < D; ++i) {
-      alignas(32) signed char digit[block];
-      _mm_store_si128(reinterpret_cast<__m128i*>(digit), first[i]);
-      _mm_store_si128(reinterpret_cast<__m128i*>(digit + width), second[i]);
-      int sum = 0;
-      for (const signed char one : digit) sum += one;
-      for (size_t s = 0; s < steps; ++s) __builtin_memcpy(words + s * D + i, digit + 4 * s, 4);
-      words[steps * D + i] = -Format::offset * sum;
+      const __m256i digits = _mm256_set_m128i(second[i], first[i]);
+      const __m256i sums = _mm256_dpbusd_epi32(_mm256_setzero_si256(), _mm256_set1_epi8(1), digits);
+      int four[steps];
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(four), digits);
+      for (size_t s = 0; s < steps; ++s) words[s * D + i] = four[s];
+      words[steps * D + i] = -Format::offset * _mm512_reduce_add_epi32(_mm512_zextsi256_si512(sums));
     }
     __builtin_memcpy(words + (steps + 1) * D, &d, sizeof d);
     __builtin_memcpy(prepared, words, sizeof words);

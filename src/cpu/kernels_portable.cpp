@@ -100,6 +100,12 @@ void tile(const float* a, std::size_t row_step, std::size_t k_step, const float*
 
 constexpr std::size_t tile_rows = 4;
 
+void pack(const float* x, std::size_t x_stride, std::size_t rows, std::size_t cols, float* tile) {
+  for (std::size_t k = 0; k < cols; ++k, tile += tile_rows) {
+    for (std::size_t m = 0; m < tile_rows; ++m) tile[m] = m < rows ? x[m * x_stride + k] : 0;
+  }
+}
+
 void gemm_packed(const float* a, std::size_t tiles, const float* b, std::size_t k, float* c, std::size_t ldc,
                  bool accumulate) {
   for (std::size_t i = 0; i < tiles; ++i) {
@@ -231,6 +237,7 @@ constexpr Kernels portable_kernels{
     .cache_f16 = &cache_kernels<Dtype::f16>,
     .cache_bf16 = &cache_kernels<Dtype::bf16>,
     .tile_rows = tile_rows,
+    .pack = pack,
     .gemm_packed = gemm_packed,
     .rms_norm = rms_norm,
     .rope = rope,

@@ -1,6 +1,7 @@
 #include "cpu/linear.h"
 
 #include <algorithm>
+#include <type_traits>
 
 #include "cpu/activations.h"
 #include "cpu/panels.h"
@@ -125,13 +126,9 @@ void pack(Team& team, Input& input) {
   team.pool.for_each(n_tiles, [&](std::size_t tile, std::size_t) {
     for (std::size_t k = 0; k < input.cols; k += k_block) {
       const std::size_t depth = std::min(k_block, input.cols - k);
-      float* to = packed + (k * n_tiles + tile * depth) * height;
-      const float* const from = input.x.data() + tile * height * input.cols + k;
-      const std::size_t here = std::min(height, input.tokens - tile * height);
-      for (std::size_t i = 0; i < depth; ++i, to += height) {
-        for (std::size_t m = 0; m < here; ++m) to[m] = from[m * input.cols + i];
-        std::fill(to + here, to + height, 0.0F);
-      }
+      team.kernels.pack(input.x.data() + tile * height * input.cols + k, input.cols,
+                        std::min(height, input.tokens - tile * height), depth,
+                        packed + (k * n_tiles + tile * depth) * height);
     }
   });
   input.packed = packed;
@@ -214,6 +211,11 @@ void multiply(const Kernels& kernels, const model::Matrix& w, std::size_t first,
   }
 }
 
+/// A finish() that puts outputs where they go and nothing else.
+struct Copy {
+  void operator()(const float* c, std::size_t count, float* out) const { std::copy_n(c, count, out); }
+};
+
 /// Multiplies and hands every token's part of a block of outputs to finish(c, count, out).
 template <class Finish>
 void project(Team& team, std::initializer_list<Projection> projections, std::span<const float> x,
@@ -233,9 +235,15 @@ void project(Team& team, std::initializer_list<Projection> projections, std::spa
       if (begin < here && begin < end) {
         const std::size_t first = begin * cut.unit,
                           count = std::min(std::min(end, here) * cut.unit, w.rows) - first;
-        multiply(team.kernels, w, first, count, input, c, cut.ldc(), panel);
-        for (std::size_t t = 0; t < input.tokens; ++t) {
-          finish(c + t * cut.ldc(), count, out.data() + t * w.rows + first);
+        // Dot products of whole panels write nothing else and can go straight to where they belong.
+        const bool dots = !input.many || kernels_of(team.kernels, w.dtype).panels != nullptr;
+        if (std::is_same_v<Finish, Copy> && dots && count % panel_width == 0) {
+          multiply(team.kernels, w, first, count, input, out.data() + first, w.rows, panel);
+        } else {
+          multiply(team.kernels, w, first, count, input, c, cut.ldc(), panel);
+          for (std::size_t t = 0; t < input.tokens; ++t) {
+            finish(c + t * cut.ldc(), count, out.data() + t * w.rows + first);
+          }
         }
       }
       begin -= std::min(begin, here);
@@ -247,8 +255,7 @@ void project(Team& team, std::initializer_list<Projection> projections, std::spa
 }  // namespace
 
 void linear(Team& team, std::initializer_list<Projection> projections, std::span<const float> x) {
-  project(team, projections, x,
-          [](const float* c, std::size_t count, float* out) { std::copy(c, c + count, out); });
+  project(team, projections, x, Copy{});
 }
 
 void linear_add(Team& team, const model::Matrix& w, std::span<const float> x, std::span<float> out) {

@@ -37,6 +37,10 @@ void tile(const float* a, size_t lda, const std::byte* b, size_t k, float* c, si
 template <class Element>
 void gemm_rows(const float* a, size_t lda, size_t rows, const std::byte* b, size_t k, float* c, size_t ldc,
                bool accumulate) {
+  constexpr int most = most_sums / (panel_width / width);
+  for (; rows >= most; rows -= most, a += most * lda, c += most * ldc) {
+    tile<Element, most, false>(a, lda, b, k, c, ldc, accumulate);
+  }
   for (; rows >= 6; rows -= 6, a += 6 * lda, c += 6 * ldc) {
     tile<Element, 6, false>(a, lda, b, k, c, ldc, accumulate);
   }
@@ -46,6 +50,23 @@ void gemm_rows(const float* a, size_t lda, size_t rows, const std::byte* b, size
                     : rows == 4 ? tile<Element, 4, false>
                                 : tile<Element, 5, false>;
   if (rows > 0) rest(a, lda, b, k, c, ldc, accumulate);
+}
+
+/// A tile of M rows, as Kernels::pack makes it: squares are turned in registers.
+template <size_t M>
+void pack(const float* x, size_t x_stride, size_t rows, size_t cols, float* tile) {
+  for (size_t k = 0; k < cols; k += width) {
+    const size_t n = cols - k < width ? cols - k : width;
+    for (size_t m = 0; m < M; m += width) {
+      Floats v[width];
+      for (size_t i = 0; i < width; ++i) {
+        const float* const from = x + (m + i) * x_stride + k;
+        v[i] = m + i >= rows ? zero() : n == width ? load(from) : load_part(from, n);
+      }
+      transpose(v);
+      for (size_t i = 0; i < n; ++i) store_part(tile + (k + i) * M + m, v[i], M - m < width ? M - m : width);
+    }
+  }
 }
 
 /// Tiles of M rows, as Kernels::gemm_packed takes them.
