@@ -13,22 +13,25 @@ size_t pairs_of(size_t cols) { return (cols + 1) / 2; }
 size_t tile_bytes(size_t cols) { return pairs_of(cols) * tile_rows * pair_bytes; }
 size_t panel_bytes(size_t cols) { return pairs_of(cols) * panel_width * pair_bytes; }
 
-/// x is rounded to bf16 already: its upper half is all of it.
-unsigned upper(float x) {
-  unsigned bits;
-  __builtin_memcpy(&bits, &x, sizeof bits);
-  return bits >> 16;
-}
-
-/// A tile: [pairs][tile_rows] of two columns.
+/// A tile: [pairs][tile_rows] of two columns. x is rounded to bf16 already.
 void pack(const float* x, size_t x_stride, size_t rows, size_t cols, std::byte* tile) {
-  for (size_t p = 0; p < pairs_of(cols); ++p) {
-    for (size_t m = 0; m < tile_rows; ++m, tile += pair_bytes) {
-      const float* const from = x + m * x_stride + 2 * p;
-      const unsigned first = m < rows ? upper(from[0]) : 0;
-      const unsigned second = m < rows && 2 * p + 1 < cols ? upper(from[1]) : 0;
-      const unsigned pair = second << 16 | first;
-      __builtin_memcpy(tile, &pair, sizeof pair);
+  for (size_t k = 0; k < cols; k += 2 * width) {
+    const size_t n = cols - k < 2 * width ? cols - k : 2 * width, first = n < width ? n : width;
+    for (size_t m = 0; m < tile_rows; m += width) {
+      Floats v[width];
+      for (size_t i = 0; i < width; ++i) {
+        v[i] = zero();
+        if (m + i >= rows) continue;
+        const float* const from = x + (m + i) * x_stride + k;
+        const __m512bh pairs =
+            _mm512_cvtne2ps_pbh(load_part(from + first, n - first), load_part(from, first));
+        v[i] = reinterpret_cast<Floats>(pairs);
+      }
+      transpose(v);
+      for (size_t i = 0; i < pairs_of(n); ++i) {
+        auto* const to = reinterpret_cast<float*>(tile + (k / 2 + i) * tile_rows * pair_bytes) + m;
+        store_part(to, v[i], tile_rows - m < width ? tile_rows - m : width);
+      }
     }
   }
 }

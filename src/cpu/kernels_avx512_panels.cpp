@@ -166,17 +166,21 @@ void prepare(const float* x, size_t cols, float* prepared) {
     __m128i first[D], second[D];
     digits_of<D>(low, inverse, first);
     digits_of<D>(high, inverse, second);
-    int words[block_words<D>];
+    auto* const words = reinterpret_cast<std::byte*>(prepared);
+    const auto put = [&](size_t index, auto value) { __builtin_memcpy(words + 4 * index, &value, 4); };
     for (size_t i = 0; i < D; ++i) {
       const __m256i digits = _mm256_set_m128i(second[i], first[i]);
+      if constexpr (D == 1) {
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(words), digits);
+      } else {
+        int four[steps];
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(four), digits);
+        for (size_t s = 0; s < steps; ++s) put(s * D + i, four[s]);
+      }
       const __m256i sums = _mm256_dpbusd_epi32(_mm256_setzero_si256(), _mm256_set1_epi8(1), digits);
-      int four[steps];
-      _mm256_storeu_si256(reinterpret_cast<__m256i*>(four), digits);
-      for (size_t s = 0; s < steps; ++s) words[s * D + i] = four[s];
-      words[steps * D + i] = -Format::offset * _mm512_reduce_add_epi32(_mm512_zextsi256_si512(sums));
+      put(steps * D + i, -Format::offset * _mm512_reduce_add_epi32(_mm512_zextsi256_si512(sums)));
     }
-    __builtin_memcpy(words + (steps + 1) * D, &d, sizeof d);
-    __builtin_memcpy(prepared, words, sizeof words);
+    put((steps + 1) * D, d);
   }
 }
 
