@@ -129,6 +129,7 @@ TEST(Limit, IsTheSlowerOfMemoryAndArithmetic) {
   EXPECT_EQ(computing.bound, Bound::arithmetic);
   EXPECT_DOUBLE_EQ(computing.seconds, 8);
   EXPECT_EQ(limit({50, 800}, roofline, Arithmetic::int8).bound, Bound::memory);
+  EXPECT_DOUBLE_EQ(limit({50, 800}, roofline, Arithmetic::bf16, 3).seconds, 24);
   // bf16 is not there: the products are fp32's.
   EXPECT_DOUBLE_EQ(limit({50, 800}, roofline, Arithmetic::bf16).seconds, 8);
 }

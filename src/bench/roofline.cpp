@@ -102,9 +102,9 @@ Roofline measure_roofline(std::size_t threads, const Progress& progress) {
   return found;
 }
 
-Limit limit(const Cost& cost, const Roofline& roofline, Arithmetic arithmetic) {
+Limit limit(const Cost& cost, const Roofline& roofline, Arithmetic arithmetic, double products) {
   const double memory = cost.bytes / roofline.read_best;
-  const double computing = cost.flops / roofline.peak(arithmetic).best;
+  const double computing = products * cost.flops / roofline.peak(arithmetic).best;
   return memory >= computing ? Limit{memory, Bound::memory} : Limit{computing, Bound::arithmetic};
 }
 

@@ -42,6 +42,7 @@ struct Limit {
   double seconds = 0;
   Bound bound = Bound::memory;
 };
-Limit limit(const Cost& cost, const Roofline& roofline, Arithmetic arithmetic);
+/// `products`: how many of the arithmetic's own a product of the model takes.
+Limit limit(const Cost& cost, const Roofline& roofline, Arithmetic arithmetic, double products = 1);
 
 }  // namespace fs::bench

@@ -79,8 +79,22 @@ std::string dtype_of(const model::Weights& weights) {
 }
 
 /// The arithmetic that the cpu backend's products are computed in; --act bf16 rounds and multiplies in fp32.
-bench::Arithmetic arithmetic_of(const ComputeOptions& compute) {
-  return compute.act == "int8" ? bench::Arithmetic::int8 : bench::Arithmetic::fp32;
+/// The instructions that a row's products are made of, and how many for one.
+struct Instructions {
+  bench::Arithmetic arithmetic = bench::Arithmetic::fp32;
+  double products = 1;
+};
+Instructions instructions_of(const ComputeOptions& compute, std::string_view dtype) {
+  const cpu::Kernels& kernels = cpu::choose_kernels(compute.isa);
+  const bool integers = dtype == "q8_0" || dtype == "int4";
+  if (compute.act == "int8") return {bench::Arithmetic::int8, 1};
+  if (compute.act == "bf16" && dtype == "bf16" && kernels.bf16->bf16 != nullptr) {
+    return {bench::Arithmetic::bf16, 1};
+  }
+  // Exact activations are three digits of int8 where weights are in panels.
+  if (compute.act == "f32" && integers && kernels.q8_0->panels != nullptr)
+    return {bench::Arithmetic::int8, 3};
+  return {};
 }
 
 /// All of one combination of flags but the workload and its times.
@@ -170,7 +184,8 @@ class Bench {
       row.limit.reset();
       for (const bench::Roofline& roofline : run_.rooflines) {
         if (on_processor(row.backend) && roofline.threads == row.threads) {
-          row.limit = bench::limit(row.cost, roofline, arithmetic_of(compute));
+          const Instructions used = instructions_of(compute, row.dtype);
+          row.limit = bench::limit(row.cost, roofline, used.arithmetic, used.products);
         }
       }
       progress_.erase();
