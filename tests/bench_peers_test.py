@@ -27,7 +27,7 @@ rate = rates[sum(json.loads(line)[0] == name and "quantize" not in line for line
 if rate is None:
     sys.exit("out of order")
 if name == "fs":
-    print(json.dumps(dict(build="fs 0 (fake)", median_ts=rate)))
+    print(json.dumps(dict(build="fs 0 (fake)", median_ts=rate, limit_share=rate / 100 if rate > 5 else None)))
 else:
     print("a line of its own\\n[\\n  " + json.dumps(dict(build_commit="abc", avg_ts=rate)) + "\\n]")
 """
@@ -57,15 +57,17 @@ class BenchPeers(unittest.TestCase):
         # The ratios are 2, 1/2 and 3: their median is 2, where the ratio of the medians is 1 and that of the means 2.
         self.program("fs", [20.0, 10.0, 90.0])
         peer = self.program("peer", [10.0, 20.0, 30.0])
-        result = self.bench("--peer", f"peer={peer},-fa 1", "--format", "q8_0", "-p", "0", "-n", "8", "--pairs", "3")
+        result = self.bench("--peer", f"peer={peer},-fa 1", "--format", "q8_0", "-p", "0", "-n", "8", "--pairs", "3",
+                            "--fs-args=--act int8")
         self.assertEqual(result.returncode, 0, result.stderr)
-        self.assertIn("| q8_0 | 2 | tg8 | 20.00 | 20.00 | **2.00** (0.50 to 3.00) |", result.stdout)
+        self.assertIn("| q8_0 | 2 | tg8 | 20.00 | 20% | 20.00 | **2.00** (0.50 to 3.00) |", result.stdout)
         self.assertIn("peer abc -fa 1", result.stdout)
         calls = self.calls()
         self.assertEqual([call[0] for call in calls], ["fs"] + ["fs", "peer"] * 3)
         self.assertEqual(calls[0][1:6], ["quantize", "-q", "--dtype", "q8_0", "synthetic:qwen3-0.6b"])
         self.assertEqual(calls[0][6], calls[2][2])  # what was written is what the peer reads
         self.assertIn("-fa", calls[2])
+        self.assertEqual(calls[1][-2:], ["--act", "int8"])
 
     def test_an_older_peer_spells_depths_its_own_way(self):
         self.program("fs", [4.0])
@@ -73,8 +75,8 @@ class BenchPeers(unittest.TestCase):
         result = self.bench("--peer", f"old={peer}", "--format", "int4", "--gguf", "int4=given.gguf", "-p", "16", "-n", "8", "-d", "0,32",
                             "--pairs", "1")
         self.assertEqual(result.returncode, 0, result.stderr)
-        self.assertIn("| int4 | 2 | pp16@d32 | 4.00 | - | - |", result.stdout)
-        self.assertIn("| int4 | 2 | tg8@d32 | 4.00 | 2.00 | **2.00** (2.00 to 2.00) |", result.stdout)
+        self.assertIn("| int4 | 2 | pp16@d32 | 4.00 | - | - | - |", result.stdout)
+        self.assertIn("| int4 | 2 | tg8@d32 | 4.00 | - | 2.00 | **2.00** (2.00 to 2.00) |", result.stdout)
         olds = [call for call in self.calls() if call[0] == "old"]
         self.assertEqual(len(olds), 3)
         self.assertIn("given.gguf", olds[0])
