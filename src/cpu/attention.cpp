@@ -70,25 +70,22 @@ void attend_block(const Kernels& kernels, const KvCache& cache, const Plan& plan
   // alone.
   const std::size_t seen = visible(tile.tokens - 1),
                     common = plan.tokens <= few_tokens && visible(0) < block ? 0 : visible(0);
-  for (std::size_t p = 0; p < seen; p += panel_width) {
-    gemm_rows(tile.queries, plan.dim, tile.rows, keys + p * plan.dim * bytes, plan.dim, tile.scores + p,
-              block, false);
-  }
+  gemm_rows(tile.queries, plan.dim, tile.rows, keys, panel_width * plan.dim * bytes,
+            (seen + panel_width - 1) / panel_width, plan.dim, tile.scores, block, false);
   for (std::size_t row = 0; row < tile.rows; ++row) {
     const float factor = kernels.softmax_step(tile.scores + row * block, visible(row / plan.group),
                                               tile.peaks + row, tile.totals + row);
     if (factor != 1) kernels.scale(tile.sums + row * plan.value_width, factor, plan.value_width);
   }
-  for (std::size_t d = 0; d < plan.value_width; d += panel_width) {
-    const std::byte* const panel = values + d * block * bytes;
-    gemm_rows(tile.scores, block, tile.rows, panel, common, tile.sums + d, plan.value_width, true);
-    // Beyond what all tokens see, each goes as far as it sees: a zero weight would not keep out a value that
-    // is not finite.
-    for (std::size_t token = 0; token < tile.tokens; ++token) {
-      const std::size_t row = token * plan.group;
-      gemm_rows(tile.scores + row * block + common, block, plan.group, panel + common * panel_width * bytes,
-                visible(token) - common, tile.sums + row * plan.value_width + d, plan.value_width, true);
-    }
+  const std::size_t panels = plan.value_width / panel_width, apart = block * panel_width * bytes;
+  gemm_rows(tile.scores, block, tile.rows, values, apart, panels, common, tile.sums, plan.value_width, true);
+  // Beyond what all tokens see, each goes as far as it sees: a zero weight would not keep out a value that
+  // is not finite.
+  for (std::size_t token = 0; token < tile.tokens; ++token) {
+    const std::size_t row = token * plan.group;
+    gemm_rows(tile.scores + row * block + common, block, plan.group, values + common * panel_width * bytes,
+              apart, panels, visible(token) - common, tile.sums + row * plan.value_width, plan.value_width,
+              true);
   }
 }
 

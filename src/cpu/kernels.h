@@ -77,11 +77,12 @@ struct WeightKernels {
 struct CacheKernels {
   /// The nearest values of the format, ties to even; beyond fp16's range infinite.  x, out: [n]
   void (*store)(const float* x, std::size_t n, std::byte* out);
-  /// c (+)= a · panel.  a: [rows, k] with row stride lda; panel: [k, panel_width] as stored; c: [rows,
-  /// ≥ panel_width] with row stride ldc. Adds to c if `accumulate`, else overwrites it. A row's sums are
-  /// formed in the same order whatever the number of rows.
-  void (*gemm_rows)(const float* a, std::size_t lda, std::size_t rows, const std::byte* panel, std::size_t k,
-                    float* c, std::size_t ldc, bool accumulate);
+  /// c (+)= a · panels.  a: [rows, k] with row stride lda; panels: [k, panel_width] each as stored, `apart`
+  /// bytes from each other; c: [rows, ≥ panels·panel_width] with row stride ldc. Adds to c if `accumulate`,
+  /// else overwrites it. A row's sums are formed in the same order whatever the number of rows and panels.
+  void (*gemm_rows)(const float* a, std::size_t lda, std::size_t rows, const std::byte* panel,
+                    std::size_t apart, std::size_t panels, std::size_t k, float* c, std::size_t ldc,
+                    bool accumulate);
 };
 
 struct Kernels {

@@ -114,8 +114,8 @@ void gemm_packed(const float* a, std::size_t tiles, const float* b, std::size_t 
 }
 
 template <Dtype dtype>
-void gemm_rows(const float* a, std::size_t lda, std::size_t rows, const std::byte* b, std::size_t k, float* c,
-               std::size_t ldc, bool accumulate) {
+void gemm_panel(const float* a, std::size_t lda, std::size_t rows, const std::byte* b, std::size_t k,
+                float* c, std::size_t ldc, bool accumulate) {
   float panel[flush * panel_width];
   for (std::size_t first = 0; first < k; first += flush) {
     const std::size_t count = std::min(flush, k - first);
@@ -126,6 +126,14 @@ void gemm_rows(const float* a, std::size_t lda, std::size_t rows, const std::byt
       tile<4>(a + m * lda + first, lda, 1, panel, count, c + m * ldc, ldc, add_up);
     }
     for (; m < rows; ++m) tile<1>(a + m * lda + first, lda, 1, panel, count, c + m * ldc, ldc, add_up);
+  }
+}
+
+template <Dtype dtype>
+void gemm_rows(const float* a, std::size_t lda, std::size_t rows, const std::byte* b, std::size_t apart,
+               std::size_t panels, std::size_t k, float* c, std::size_t ldc, bool accumulate) {
+  for (std::size_t p = 0; p < panels; ++p) {
+    gemm_panel<dtype>(a, lda, rows, b + p * apart, k, c + p * panel_width, ldc, accumulate);
   }
 }
 

@@ -6,27 +6,29 @@
 namespace fs::cpu {
 namespace {
 
-/// c[M][16] (+)= a · b; b: [k][16] of `Element`. `packed`: a is [k][M], else row-major with row stride lda. A
-/// register sums no more than `flush` products before it is added to c: sums of a thousand products in one
-/// fp32 chain would put four times the error into every layer.
-template <class Element, int M, bool packed>
-void tile(const float* a, size_t lda, const std::byte* b, size_t k, float* c, size_t ldc, bool accumulate) {
+/// c[M][16·P] (+)= a · b for P panels [k][16] of `Element`, `apart` bytes from each other. `packed`: a is
+/// [k][M], else row-major with row stride lda. A register sums no more than `flush` products before it is
+/// added to c: sums of a thousand products in one fp32 chain would put four times the error into every layer.
+template <class Element, int M, int P, bool packed>
+void tile(const float* a, size_t lda, const std::byte* b, size_t apart, size_t k, float* c, size_t ldc,
+          bool accumulate) {
   constexpr size_t flush = 64, N = panel_width / width;
   for (size_t first = 0; first < k; first += flush) {
     const size_t end = k - first < flush ? k : first + flush;
-    Floats sum[M][N];
+    Floats sum[M][P * N];
     FS_UNROLL for (auto& row : sum) { FS_UNROLL for (auto& one : row) one = zero(); }
     for (size_t i = first; i < end; ++i) {
-      const std::byte* const line = b + i * panel_width * Element::bytes;
-      Floats right[N];
-      FS_UNROLL for (size_t n = 0; n < N; ++n) right[n] = Element::decode(line + n * width * Element::bytes);
+      Floats right[P * N];
+      FS_UNROLL for (size_t n = 0; n < P * N; ++n) {
+        right[n] = Element::decode(b + n / N * apart + (i * panel_width + n % N * width) * Element::bytes);
+      }
       FS_UNROLL for (size_t m = 0; m < M; ++m) {
         const Floats left = all(*(packed ? a + i * M + m : a + m * lda + i));
-        FS_UNROLL for (size_t n = 0; n < N; ++n) sum[m][n] = fma(left, right[n], sum[m][n]);
+        FS_UNROLL for (size_t n = 0; n < P * N; ++n) sum[m][n] = fma(left, right[n], sum[m][n]);
       }
     }
     FS_UNROLL for (size_t m = 0; m < M; ++m) {
-      FS_UNROLL for (size_t n = 0; n < N; ++n) {
+      FS_UNROLL for (size_t n = 0; n < P * N; ++n) {
         float* const to = c + m * ldc + n * width;
         store(to, accumulate || first > 0 ? add(load(to), sum[m][n]) : sum[m][n]);
       }
@@ -34,22 +36,40 @@ void tile(const float* a, size_t lda, const std::byte* b, size_t k, float* c, si
   }
 }
 
+/// M rows against panels one behind the other. With few rows memory is what bounds: then several panels are
+/// read side by side, for the prefetchers' sake (vector_dots.h), and for more sums than an FMA has latency.
+template <class Element, int M>
+void rows_of(const float* a, size_t lda, const std::byte* b, size_t bytes, size_t panels, size_t k, float* c,
+             size_t ldc, bool accumulate) {
+  constexpr size_t most = most_sums * width / panel_width / M, P = M >= 6      ? 1
+                                                                   : most >= 4 ? 4
+                                                                   : most >= 2 ? 2
+                                                                               : 1;
+  size_t p = 0;
+  for (; p + P <= panels; p += P) {
+    tile<Element, M, P, false>(a, lda, b + p * bytes, bytes, k, c + p * panel_width, ldc, accumulate);
+  }
+  for (; p < panels; ++p) {
+    tile<Element, M, 1, false>(a, lda, b + p * bytes, bytes, k, c + p * panel_width, ldc, accumulate);
+  }
+}
+
 template <class Element>
-void gemm_rows(const float* a, size_t lda, size_t rows, const std::byte* b, size_t k, float* c, size_t ldc,
-               bool accumulate) {
+void gemm_rows(const float* a, size_t lda, size_t rows, const std::byte* b, size_t apart, size_t panels,
+               size_t k, float* c, size_t ldc, bool accumulate) {
   constexpr int most = most_sums / (panel_width / width);
   for (; rows >= most; rows -= most, a += most * lda, c += most * ldc) {
-    tile<Element, most, false>(a, lda, b, k, c, ldc, accumulate);
+    rows_of<Element, most>(a, lda, b, apart, panels, k, c, ldc, accumulate);
   }
   for (; rows >= 6; rows -= 6, a += 6 * lda, c += 6 * ldc) {
-    tile<Element, 6, false>(a, lda, b, k, c, ldc, accumulate);
+    rows_of<Element, 6>(a, lda, b, apart, panels, k, c, ldc, accumulate);
   }
-  const auto rest = rows == 1   ? tile<Element, 1, false>
-                    : rows == 2 ? tile<Element, 2, false>
-                    : rows == 3 ? tile<Element, 3, false>
-                    : rows == 4 ? tile<Element, 4, false>
-                                : tile<Element, 5, false>;
-  if (rows > 0) rest(a, lda, b, k, c, ldc, accumulate);
+  const auto rest = rows == 1   ? rows_of<Element, 1>
+                    : rows == 2 ? rows_of<Element, 2>
+                    : rows == 3 ? rows_of<Element, 3>
+                    : rows == 4 ? rows_of<Element, 4>
+                                : rows_of<Element, 5>;
+  if (rows > 0) rest(a, lda, b, apart, panels, k, c, ldc, accumulate);
 }
 
 /// A tile of M rows, as Kernels::pack makes it: squares are turned in registers.
@@ -74,8 +94,8 @@ template <int M>
 void gemm_packed(const float* a, size_t tiles, const float* panel, size_t k, float* c, size_t ldc,
                  bool accumulate) {
   for (size_t i = 0; i < tiles; ++i) {
-    tile<F32, M, true>(a + i * k * M, 0, reinterpret_cast<const std::byte*>(panel), k, c + i * M * ldc, ldc,
-                       accumulate);
+    tile<F32, M, 1, true>(a + i * k * M, 0, reinterpret_cast<const std::byte*>(panel), 0, k, c + i * M * ldc,
+                          ldc, accumulate);
   }
 }
 
