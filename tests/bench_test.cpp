@@ -41,6 +41,10 @@ TEST(Workload, NamesAndOrder) {
             (std::vector<std::string>{"pp512", "tg128", "tg16", "pp512@d2048", "tg128@d2048", "tg16@d2048"}));
   EXPECT_EQ(all[4].positions(), 2176U);
   EXPECT_TRUE(workloads({0}, {0}, {0, 5}).empty());
+  names.clear();
+  for (const Workload& workload : workloads({512}, {128}, {0, 64}, {1, 8})) names.push_back(workload.name());
+  EXPECT_EQ(names,
+            (std::vector<std::string>{"pp512", "tg128", "tg128x8", "pp512@d64", "tg128@d64", "tg128x8@d64"}));
 }
 
 /// Matrices of a shape in a format, without their bytes.
@@ -84,6 +88,18 @@ TEST(Cost, OfDecodingQwen3) {
   }
   EXPECT_EQ(deep.bytes, bytes);
   EXPECT_EQ(deep.flops, flops);
+}
+
+TEST(Cost, OfSequencesThatShareEachReadOfTheWeights) {
+  const model::Config config = model::synthetic_config("qwen3-0.6b");
+  const model::Weights bf16 = shapes_of(config, model::Dtype::bf16, model::Dtype::bf16);
+  const Workload eight{Workload::Kind::decode, 4, 100, 8}, one{Workload::Kind::decode, 4, 100};
+  EXPECT_EQ(eight.all_tokens(), 32U);
+  EXPECT_EQ(eight.positions(), 104U);
+  const double weights = 4 * (2 * (layer_weights + table_weights) + norm_bytes);
+  const Cost alone = cost(one, config, bf16, kv_bytes), together = cost(eight, config, bf16, kv_bytes);
+  EXPECT_EQ(together.bytes - weights, 8 * (alone.bytes - weights));
+  EXPECT_EQ(together.flops, 8 * alone.flops);
 }
 
 TEST(Cost, OfQuantisedWeights) {
@@ -236,6 +252,30 @@ TEST(Timeline, RunsWhatTheWorkloadSays) {
   backend.passes.clear();
   timeline.measure({Workload::Kind::prefill, 100, 0}, {1, false, {}});
   EXPECT_EQ(backend.passes, (Passes{{0, 64}, {64, 36}}));
+}
+
+TEST(Timeline, SequencesStepTogetherEachOnATimelineOfItsOwn) {
+  const Noting backend = noting_backend();
+  Timeline timeline(backend, 200);
+  using Passes = std::vector<std::pair<std::size_t, std::size_t>>;
+  std::uint64_t last = 0, most = 0;
+  const TimingOptions options{2, true, [&](std::uint64_t done, std::uint64_t total) {
+                                EXPECT_GE(done, last);
+                                last = done;
+                                most = total;
+                              }};
+  EXPECT_EQ(timeline.measure({Workload::Kind::decode, 2, 5, 3}, options).size(), 2U);
+  // Noting runs the steps of a batch one after another.
+  Passes want(3, {0, 5});
+  for (int run = 0; run < 3; ++run) {
+    for (const std::size_t position : {5U, 6U}) want.insert(want.end(), 3, {position, 1});
+  }
+  EXPECT_EQ(backend.passes, want);
+  EXPECT_EQ(most, 3U * 5 + 3 * 3 * 2);
+  EXPECT_EQ(last, most - 3);
+  backend.passes.clear();
+  timeline.measure({Workload::Kind::decode, 1, 5}, {1, false, {}});  // the first of them alone
+  EXPECT_EQ(backend.passes, (Passes{{5, 1}}));
 }
 
 TEST(Timeline, ProgressCountsTokensAndMayStop) {

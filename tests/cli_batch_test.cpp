@@ -183,24 +183,30 @@ TEST(Speculate, AcceptsWhatRepeatsAndChangesNothing) {
 }
 
 TEST(Speculate, EndsWhereOneTokenAtATimeEnds) {
-  // The answer stands in the prompt, begun again: its end-of-text token is among the guesses, at every place.
+  // What is asked twice is answered as before: the end-of-text token is among the guesses, at every place.
+  const auto text = [](const Json& ids) {
+    std::string all;
+    for (const auto& id : ids) all += id.dump() + " ";
+    return all;
+  };
   const Json first = speculate({"-n", "-1", "The capital of France is"});
-  std::size_t beyond = 0;
-  for (std::size_t begun = 0; begun < 9; ++begun) {
-    std::string tokens;
-    for (const auto& id : first["prompt_ids"]) tokens += id.dump() + " ";
-    for (const auto& id : first["ids"]) tokens += id.dump() + " ";
-    for (const auto& id : first["prompt_ids"]) tokens += id.dump() + " ";
-    for (std::size_t i = 0; i < begun; ++i) tokens += first["ids"][i].dump() + " ";
-    const Json eos = speculate({"-n", "-1", "--tokens", tokens});
-    EXPECT_EQ(eos["stop_reason"], "eos");
-    EXPECT_GT(eos["speculation"]["accepted"], eos["ids"].size() / 2);
-    beyond += eos["speculation"]["proposed"] > eos["speculation"]["accepted"];
+  const std::string once = text(first["prompt_ids"]) + text(first["ids"]) + text(first["prompt_ids"]);
+  const Json second = speculate({"-n", "-1", "--tokens", once});
+  std::string begun = once + text(second["ids"]) + text(first["prompt_ids"]);
+  Json rest = second["ids"];
+  for (int i = 0; i < 9; ++i) {
+    const Json third = speculate({"-n", "-1", "--tokens", begun});
+    EXPECT_EQ(third["stop_reason"], "eos");
+    EXPECT_EQ(third["ids"], rest);
+    EXPECT_GT(third["speculation"]["accepted"], rest.size() / 2);
+    begun += rest[0].dump() + " ";
+    rest.erase(0);
   }
-  EXPECT_GT(beyond, 3U);
-  const Json stop = speculate({"--stop", "rid", "The capital of Spain is Madrid. The capital of Spain is"});
-  EXPECT_EQ(stop["stop_reason"], "stop");
-  EXPECT_EQ(stop["text"], " Mad");
+  for (const char* words : {" of Scotland", "Edinburgh. T", "capital", "urgh."}) {
+    const Json stop = speculate({"--stop", words, "The capital of Scotland is Edinburgh. The capital of"});
+    EXPECT_EQ(stop["stop_reason"], "stop");
+    EXPECT_GT(stop["speculation"]["proposed"], 0);
+  }
   for (int context = 8; context < 40; ++context) {
     const Json full =
         speculate({"-n", "-1", "--ignore-eos", "--ctx", std::to_string(context), "The capital of France is"});

@@ -101,6 +101,20 @@ TEST(Bench, TableShowsAVariedFlagAndNoLimitWithoutARoofline) {
   EXPECT_TRUE(lines[4].ends_with(" - |")) << lines[4];
 }
 
+TEST(Bench, SequencesAtOnceAreARowOfTheirOwn) {
+  const Outcome outcome = fs(quick({"--json", "--backend", "cpu", "-t", "1", "-np", "1,8", "-d", "0,64"}));
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const Json rows = Json::parse(outcome.out)["results"];
+  std::vector<std::string> tests;
+  for (const Json& row : rows) tests.push_back(row["test"]);
+  EXPECT_EQ(tests, (std::vector<std::string>{"pp8", "tg4", "tg4x8", "pp8@d64", "tg4@d64", "tg4x8@d64"}));
+  EXPECT_EQ(rows[1]["n_parallel"], 1);
+  EXPECT_EQ(rows[2]["n_parallel"], 8);
+  EXPECT_EQ(rows[2]["n_gen"], 4);
+  EXPECT_EQ(rows[2]["flops_per_token"], rows[1]["flops_per_token"]);
+  EXPECT_LT(rows[2]["bytes_per_token"].get<double>(), rows[1]["bytes_per_token"].get<double>() / 4);
+}
+
 /// What holds between the figures of a row, whatever they are.
 void check_row(const Json& row) {
   const auto samples = row["samples_ts"].get<std::vector<double>>();
@@ -172,6 +186,7 @@ TEST(Bench, WrongUseIsRefusedBeforeWeightsAreLoaded) {
   expect_error(fs({"bench", "-m", odd, "-n", "x"}), 2, "-n");
   expect_error(fs({"bench", "-m", odd, "-d", "1,,2"}), 2, "empty item");
   expect_error(fs({"bench", "-m", odd, "-r", "0"}), 2, "-r");
+  expect_error(fs({"bench", "-m", odd, "-np", "8,0"}), 2, "--parallel");
   expect_error(fs({"bench", "-m", odd, "-t", "0"}), 2, "--threads");
   expect_error(fs({"bench", "-m", odd, "--dtype", "q8_0,q9"}), 2, "--dtype: \"q9\" is unknown");
   expect_error(fs({"bench", "-m", odd, "--output", "xml"}), 2, "--output");

@@ -677,7 +677,8 @@ TEST_P(EveryIsa, AttentionMatchesTheReference) {
             std::vector<float> want(q.size());
             reference::attention(pool, config, q, held_keys, held_values, first, want);
             Guarded got(q.size());
-            attention(team, config, q, cache, 1, first, got.span());
+            const Segment all{cache, first, 0, tokens};
+            attention(team, config, q, {&all, 1}, 1, got.span());
             expect_close(got, want,
                          fmt::format("{} group {} dim {} first {} tokens {}", model::name(dtype), group, dim,
                                      first, tokens));
@@ -705,7 +706,8 @@ TEST_P(EveryIsa, AttentionSeesNoLaterPositionEvenIfItIsNotFinite) {
     cache.grow(tokens);
     cache.store(0, 0, keys, values);
     std::vector<float> out(q.size());
-    attention(team, config, q, cache, 0, 0, out);
+    const Segment all{cache, 0, 0, tokens};
+    attention(team, config, q, {&all, 1}, 0, out);
     for (std::size_t t = 0; t < tokens; ++t) {
       EXPECT_EQ(std::isfinite(out[t * 40 + 5]), t < bad) << t;
       EXPECT_EQ(std::isfinite(out[t * 40 + 25]), t < bad) << t;
@@ -730,7 +732,8 @@ TEST_P(EveryIsa, AttentionSurvivesScoresThatOverflowExp) {
     std::vector<float> want(q.size());
     reference::attention(pool, config, q, keys, values, 0, want);
     Guarded got(q.size());
-    attention(team, config, q, cache, 0, 0, got.span());
+    const Segment all{cache, 0, 0, tokens};
+    attention(team, config, q, {&all, 1}, 0, got.span());
     EXPECT_TRUE(got.zones_intact());
     for (std::size_t i = 0; i < want.size(); ++i) ASSERT_NEAR(got.span()[i], want[i], 2e-3) << i;
   }

@@ -11,7 +11,9 @@ namespace fs::bench {
 using Clock = std::chrono::steady_clock;
 
 Timeline::Timeline(const engine::Backend& backend, std::size_t context)
-    : session_(backend, context), vocab_size_(backend.config().vocab_size) {}
+    : backend_(backend), context_(context), vocab_size_(backend.config().vocab_size) {
+  sessions_.emplace_back(backend, context);
+}
 
 std::vector<double> Timeline::measure(const Workload& workload, const TimingOptions& options) {
   // Decoding warms up on a few tokens, a prompt as a whole: scratch memory has its final size then.
@@ -20,34 +22,42 @@ std::vector<double> Timeline::measure(const Workload& workload, const TimingOpti
                               : workload.kind == Workload::Kind::prefill
                                   ? workload.tokens
                                   : std::min(workload.tokens, warm_up_tokens);
-  const std::size_t before = workload.depth - std::min(workload.depth, session_.position());
-  const std::size_t total = before + warm_up + options.repetitions * workload.tokens;
+  while (sessions_.size() < workload.sequences) sessions_.emplace_back(backend_, context_);
+  const auto missing = [&](const engine::Session& session) {
+    return workload.depth - std::min(workload.depth, session.position());
+  };
+  const auto sessions = std::span(sessions_).first(workload.sequences);
+  std::size_t total = (warm_up + options.repetitions * workload.tokens) * workload.sequences;
+  for (const engine::Session& session : sessions) total += missing(session);
   std::size_t done = 0;
   const auto report = [&](std::size_t here) {
     if (options.progress) options.progress(done + here, total);
   };
 
-  if (before > 0) {
+  for (engine::Session& session : sessions) {
+    const std::size_t before = missing(session);
+    if (before == 0) continue;
     engine::ForwardOptions forward;
     forward.progress = [&](std::string_view, std::uint64_t here, std::uint64_t) { report(here); };
-    session_.forward(random_tokens(before), forward);
+    session.forward(random_tokens(before), forward);
     done += before;
   }
-  if (warm_up > 0) {
-    run(workload, warm_up, true, report);
-    done += warm_up;
-  }
+  const auto repeat = [&](std::size_t tokens, bool require_finite) {
+    const double seconds = workload.sequences == 1 ? run(workload, tokens, require_finite, report)
+                                                   : run_together(workload, tokens, require_finite, report);
+    done += tokens * workload.sequences;
+    return seconds;
+  };
+  if (warm_up > 0) repeat(warm_up, true);
   std::vector<double> seconds;
-  for (std::size_t i = 0; i < options.repetitions; ++i) {
-    seconds.push_back(run(workload, workload.tokens, false, report));
-    done += workload.tokens;
-  }
+  for (std::size_t i = 0; i < options.repetitions; ++i) seconds.push_back(repeat(workload.tokens, false));
   return seconds;
 }
 
 double Timeline::run(const Workload& workload, std::size_t tokens, bool require_finite,
                      const std::function<void(std::size_t done)>& progress) {
-  session_.rewind(workload.depth);
+  engine::Session& session = sessions_.front();
+  session.rewind(workload.depth);
   const std::vector<TokenId> ids = random_tokens(tokens);
   const std::size_t step = workload.kind == Workload::Kind::prefill ? tokens : 1;
   engine::ForwardOptions forward;
@@ -58,8 +68,29 @@ double Timeline::run(const Workload& workload, std::size_t tokens, bool require_
   for (std::size_t done = 0; done < tokens; done += step) {
     progress(done);
     const auto begin = Clock::now();
-    session_.forward(std::span(ids).subspan(done, step), forward);
+    session.forward(std::span(ids).subspan(done, step), forward);
     timed += Clock::now() - begin;
+  }
+  return std::chrono::duration<double>(timed).count();
+}
+
+double Timeline::run_together(const Workload& workload, std::size_t tokens, bool require_finite,
+                              const std::function<void(std::size_t done)>& progress) {
+  const std::size_t sequences = workload.sequences;
+  const std::vector<TokenId> ids = random_tokens(tokens * sequences);
+  for (std::size_t i = 0; i < sequences; ++i) sessions_[i].rewind(workload.depth);
+  engine::Batch batch(backend_);
+  Clock::duration timed{};
+  for (std::size_t done = 0; done < tokens; ++done) {
+    progress(done * sequences);
+    std::vector<engine::Turn> turns;
+    for (std::size_t i = 0; i < sequences; ++i) {
+      turns.push_back({sessions_[i], std::span(ids).subspan(done * sequences + i, 1)});
+    }
+    const auto begin = Clock::now();
+    batch.forward(turns);
+    timed += Clock::now() - begin;
+    for (std::size_t i = 0; require_finite && i < sequences; ++i) batch.logits(i, 0);
   }
   return std::chrono::duration<double>(timed).count();
 }

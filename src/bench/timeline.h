@@ -6,6 +6,7 @@
 
 #include "bench/workload.h"
 #include "engine/backend.h"
+#include "engine/batch.h"
 #include "engine/session.h"
 
 namespace fs::bench {
@@ -18,7 +19,7 @@ struct TimingOptions {
 };
 
 /// A backend's timeline on which workloads are timed, one behind another: what lies before a workload's depth
-/// is computed once.
+/// is computed once. Or several side by side, for workloads of several sequences.
 class Timeline {
  public:
   /// `context`: the largest positions() of the workloads. The backend must outlive it. Throws Error(usage).
@@ -31,9 +32,14 @@ class Timeline {
  private:
   double run(const Workload& workload, std::size_t tokens, bool require_finite,
              const std::function<void(std::size_t done)>& progress);
+  /// Decodes `tokens` of each sequence, all at once.
+  double run_together(const Workload& workload, std::size_t tokens, bool require_finite,
+                      const std::function<void(std::size_t done)>& progress);
   std::vector<TokenId> random_tokens(std::size_t count);
 
-  engine::Session session_;
+  const engine::Backend& backend_;
+  std::size_t context_;
+  std::vector<engine::Session> sessions_;  // as many as a workload had sequences
   std::size_t vocab_size_;
   std::uint64_t random_ = 0;
 };

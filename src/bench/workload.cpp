@@ -37,20 +37,24 @@ double norm_bytes(const model::Weights& weights) {
 }  // namespace
 
 std::string Workload::name() const {
-  return fmt::format("{}{}{}", kind == Kind::prefill ? "pp" : "tg", tokens,
+  return fmt::format("{}{}{}{}", kind == Kind::prefill ? "pp" : "tg", tokens,
+                     sequences == 1 ? "" : fmt::format("x{}", sequences),
                      depth == 0 ? "" : fmt::format("@d{}", depth));
 }
 
 std::vector<Workload> workloads(const std::vector<std::size_t>& prompts,
                                 const std::vector<std::size_t>& generations,
-                                const std::vector<std::size_t>& depths) {
+                                const std::vector<std::size_t>& depths,
+                                const std::vector<std::size_t>& sequences) {
   std::vector<Workload> all;
   for (const std::size_t depth : depths) {
     for (const std::size_t tokens : prompts) {
       if (tokens > 0) all.push_back({Workload::Kind::prefill, tokens, depth});
     }
     for (const std::size_t tokens : generations) {
-      if (tokens > 0) all.push_back({Workload::Kind::decode, tokens, depth});
+      for (const std::size_t count : sequences) {
+        if (tokens > 0) all.push_back({Workload::Kind::decode, tokens, depth, count});
+      }
     }
   }
   return all;
@@ -59,22 +63,24 @@ std::vector<Workload> workloads(const std::vector<std::size_t>& prompts,
 Cost cost(const Workload& workload, const model::Config& config, const model::Weights& weights,
           std::size_t kv_position_bytes) {
   const bool decode = workload.kind == Workload::Kind::decode;
-  const auto tokens = static_cast<double>(workload.tokens), depth = static_cast<double>(workload.depth);
+  const auto tokens = static_cast<double>(workload.tokens), depth = static_cast<double>(workload.depth),
+             sequences = static_cast<double>(workload.sequences);
   const double passes = decode ? tokens : 1;
   const MatrixCost layers = layer_matrices(weights);
   MatrixCost head;
   head.add(weights.lm_head);
 
-  // Token i sees the positions 0 … depth + i.
+  // Token i of a sequence sees the positions 0 … depth + i.
   const double seen_by_tokens = tokens * depth + tokens * (tokens + 1) / 2;
   const double seen_by_passes = decode ? seen_by_tokens : depth + tokens;
   const auto attention_width = static_cast<double>(config.n_layers * config.q_width());
 
   Cost cost;
   cost.bytes = passes * (layers.bytes + head.bytes + norm_bytes(weights)) +
-               tokens * static_cast<double>(weights.embed_tokens.row_bytes()) +
-               seen_by_passes * static_cast<double>(kv_position_bytes);
-  cost.flops = tokens * layers.flops + passes * head.flops + seen_by_tokens * 4 * attention_width;
+               sequences * (tokens * static_cast<double>(weights.embed_tokens.row_bytes()) +
+                            seen_by_passes * static_cast<double>(kv_position_bytes));
+  cost.flops =
+      sequences * (tokens * layers.flops + passes * head.flops + seen_by_tokens * 4 * attention_width);
   return cost;
 }
 

@@ -20,7 +20,7 @@ namespace {
 struct BenchOptions {
   CommonOptions common;
   BenchGrid grid;
-  std::vector<std::size_t> prompts = {512}, generations = {128}, depths = {0};
+  std::vector<std::size_t> prompts = {512}, generations = {128}, depths = {0}, sequences = {1};
   std::size_t repetitions = 5;
   bool no_warm_up = false, roofline = true, json = false;
   std::string output = "md";
@@ -121,7 +121,7 @@ class Bench {
       : options_(options),
         model_(model),
         hooks_(hooks),
-        workloads_(bench::workloads(options.prompts, options.generations, options.depths)),
+        workloads_(bench::workloads(options.prompts, options.generations, options.depths, options.sequences)),
         progress_(options.common.quiet) {
     if (workloads_.empty()) fail(ExitCode::usage, "nothing to measure: -p and -n are both 0");
     check_positions(workloads_, model);
@@ -226,7 +226,8 @@ void add_bench(CommandLine& line) {
   command.footer(
       "A row is one test, as llama-bench names it: pp512 is a prompt of 512 tokens, tg128 are 128 tokens one "
       "after\n"
-      "another, @d2048 is behind 2048 tokens that are not timed. Nothing but forward calls is timed. MB/t, "
+      "another, tg128x8 the same of 8 sequences at once, @d2048 is behind 2048 tokens that are not timed. "
+      "Nothing but forward calls is timed. MB/t, "
       "GB/s and\n"
       "GFLOP/s are what a token needs at the least; limit is the median's share of what memory and "
       "arithmetic allow,\n"
@@ -235,6 +236,7 @@ void add_bench(CommandLine& line) {
       "  fs bench --model synthetic:qwen3-0.6b\n"
       "  fs bench -m synthetic:qwen3-0.6b --dtype bf16,q8_0,int4 -t 1,2 -d 0,2048\n"
       "  fs bench -m synthetic:qwen3-0.6b -p 0 -d 0,1024,4096 --plot decode.svg\n"
+      "  fs bench -m synthetic:qwen3-0.6b -p 0 -np 1,4,8\n"
       "  fs bench --output jsonl > bench.jsonl\n");
   constexpr std::size_t any = std::numeric_limits<std::uint32_t>::max();
   add_counts(command, "-p,--n-prompt", options->prompts, 0, any,
@@ -242,6 +244,8 @@ void add_bench(CommandLine& line) {
   add_counts(command, "-n,--n-gen", options->generations, 0, any,
              "Tokens to decode; 0: no such test. Default: 128");
   add_counts(command, "-d,--n-depth", options->depths, 0, any, "Tokens that are there before. Default: 0");
+  add_counts(command, "--parallel", options->sequences, 1, 1024,
+             "Sequences that are decoded at once, also -np; their tokens count together. Default: 1");
   add_number<std::size_t>(command, "-r,--repetitions", options->repetitions, 1, 10000,
                           "Times that a test is repeated. Default: 5");
   command.add_flag("--no-warmup", options->no_warm_up, "Count the first run too");

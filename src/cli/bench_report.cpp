@@ -155,6 +155,7 @@ Json as_json(const BenchRow& row) {
                {"n_prompt", row.workload.kind == bench::Workload::Kind::prefill ? row.workload.tokens : 0},
                {"n_gen", row.workload.kind == bench::Workload::Kind::decode ? row.workload.tokens : 0},
                {"n_depth", row.workload.depth},
+               {"n_parallel", row.workload.sequences},
                {"avg_ts", summary.mean},
                {"stddev_ts", summary.deviation},
                {"median_ts", summary.median},

@@ -33,7 +33,7 @@ struct BenchRow {
   std::optional<bench::Limit> limit;  ///< nothing where no roofline was measured for this backend
 
   bench::Summary summary() const { return bench::summarize(samples); }
-  double tokens() const { return static_cast<double>(workload.tokens); }
+  double tokens() const { return static_cast<double>(workload.all_tokens()); }
   /// Of the median repetition.
   double bytes_per_second() const { return cost.bytes / tokens() * summary().median; }
   double flops_per_second() const { return cost.flops / tokens() * summary().median; }

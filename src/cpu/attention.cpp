@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
+#include <vector>
 
 namespace fs::cpu {
 namespace {
@@ -15,21 +17,25 @@ constexpr std::size_t tile_rows = 48;
 constexpr std::size_t few_tokens = 16;
 constexpr std::size_t span_blocks = 2;
 
-/// How one attention is cut into pieces: tiles of tokens × spans of positions × KV heads. It depends on the
-/// number of tokens and positions, never on that of threads.
+/// How the attention of one segment is cut into pieces: tiles of tokens × spans of positions × KV heads. It
+/// depends on the number of tokens and positions, never on that of threads or of segments.
 struct Plan {
-  std::size_t tokens, first_position, group, dim, value_width;
+  const KvCache& cache;
+  std::size_t tokens, first_row, first_position, group, dim, value_width;
   std::size_t tile_tokens, n_tiles, n_spans, blocks_per_span;
+  std::size_t first_piece = 0, first_partial = 0;  ///< where its own begin among those of all segments
 
-  Plan(const model::Config& c, const KvCache& cache, std::size_t token_count, std::size_t first)
-      : tokens(token_count),
-        first_position(first),
+  Plan(const model::Config& c, const Segment& segment)
+      : cache(segment.cache),
+        tokens(segment.rows),
+        first_row(segment.first_row),
+        first_position(segment.first_position),
         group(c.group()),
         dim(c.head_dim),
         value_width(cache.value_width()) {
     tile_tokens = std::clamp(tile_rows / group, std::size_t{1}, tokens);
     n_tiles = (tokens + tile_tokens - 1) / tile_tokens;
-    const std::size_t blocks = (first + tokens + block - 1) / block;
+    const std::size_t blocks = (first_position + tokens + block - 1) / block;
     blocks_per_span = tokens <= few_tokens ? span_blocks : blocks;
     n_spans = (blocks + blocks_per_span - 1) / blocks_per_span;
   }
@@ -58,10 +64,10 @@ struct Tile {
 };
 
 /// Adds the positions of one block to the tile's sums.
-void attend_block(const Kernels& kernels, const KvCache& cache, const Plan& plan, const Tile& tile,
-                  const std::byte* keys, const std::byte* values, std::size_t first_position) {
-  const auto gemm_rows = cache.kernels().gemm_rows;
-  const std::size_t bytes = cache.element_bytes();
+void attend_block(const Kernels& kernels, const Plan& plan, const Tile& tile, const std::byte* keys,
+                  const std::byte* values, std::size_t first_position) {
+  const auto gemm_rows = plan.cache.kernels().gemm_rows;
+  const std::size_t bytes = plan.cache.element_bytes();
   const auto visible = [&](std::size_t token) {  // how many of the block's positions a token of the tile sees
     const std::size_t end = plan.first_position + tile.first_token + token + 1;
     return end <= first_position ? 0 : std::min(block, end - first_position);
@@ -111,45 +117,65 @@ void merge(const Plan& plan, const float* partials, std::size_t stride, float* o
 
 }  // namespace
 
-void attention(Team& team, const model::Config& config, std::span<const float> q, const KvCache& cache,
-               std::size_t layer, std::size_t first_position, std::span<float> out) {
-  const Plan plan(config, cache, q.size() / config.q_width(), first_position);
-  const auto scale = static_cast<float>(1 / std::sqrt(static_cast<double>(plan.dim)));
-  const std::size_t heads = config.n_q_heads, stride = plan.tokens * heads * plan.partial();
-  team.reserve_scratch(plan.scratch());
-  team.partials.reserve(plan.n_spans * stride);
+void attention(Team& team, const model::Config& config, std::span<const float> q,
+               std::span<const Segment> segments, std::size_t layer, std::span<float> out) {
+  const auto scale = static_cast<float>(1 / std::sqrt(static_cast<double>(config.head_dim)));
+  const std::size_t heads = config.n_q_heads;
+  std::vector<Plan> plans;
+  std::size_t pieces = 0, partials = 0, rows = 0;
+  for (const Segment& segment : segments) {
+    Plan& plan = plans.emplace_back(config, segment);
+    plan.first_piece = pieces;
+    plan.first_partial = partials;
+    pieces += plan.n_tiles * plan.n_spans * config.n_kv_heads;
+    partials += plan.n_spans * plan.tokens * heads * plan.partial();
+    rows += plan.tokens;
+    team.reserve_scratch(plan.scratch());
+  }
+  team.partials.reserve(partials);
+  const auto plan_of = [&](std::size_t index, std::size_t Plan::*first) -> const Plan& {
+    const auto after = std::upper_bound(plans.begin(), plans.end(), index,
+                                        [&](std::size_t i, const Plan& plan) { return i < plan.*first; });
+    return *std::prev(after);
+  };
 
-  const std::size_t pieces = plan.n_tiles * plan.n_spans * config.n_kv_heads;
-  team.pool.for_each(pieces, [&](std::size_t piece, std::size_t thread) {
-    const std::size_t kv_head = piece % config.n_kv_heads, span = piece / config.n_kv_heads % plan.n_spans;
+  team.pool.for_each(pieces, [&](std::size_t index, std::size_t thread) {
+    const Plan& plan = plan_of(index, &Plan::first_piece);
+    const std::size_t piece = index - plan.first_piece, kv_head = piece % config.n_kv_heads,
+                      span = piece / config.n_kv_heads % plan.n_spans;
     const Tile tile(plan, team.scratch[thread].data(), piece / config.n_kv_heads / plan.n_spans);
-    const auto head_of = [&](std::size_t row) {  // index of the row's (token, query head)
+    const auto head_of = [&](std::size_t row) {  // index of the row's (token, query head) in its segment
       return (tile.first_token + row / plan.group) * heads + kv_head * plan.group + row % plan.group;
     };
+    const float* const queries = q.data() + plan.first_row * heads * plan.dim;
     for (std::size_t row = 0; row < tile.rows; ++row) {
-      std::copy_n(q.data() + head_of(row) * plan.dim, plan.dim, tile.queries + row * plan.dim);
+      std::copy_n(queries + head_of(row) * plan.dim, plan.dim, tile.queries + row * plan.dim);
     }
     team.kernels.scale(tile.queries, scale, tile.rows * plan.dim);
     std::fill_n(tile.sums, tile.rows * plan.value_width, 0.0F);
     std::fill_n(tile.peaks, tile.rows, -std::numeric_limits<float>::infinity());
     std::fill_n(tile.totals, tile.rows, 0.0F);
 
-    const std::size_t end = first_position + tile.first_token + tile.tokens;
+    const std::size_t end = plan.first_position + tile.first_token + tile.tokens;
     const std::size_t first_block = span * plan.blocks_per_span;
     for (std::size_t b = first_block; b < first_block + plan.blocks_per_span && b * block < end; ++b) {
-      attend_block(team.kernels, cache, plan, tile, cache.keys(layer, kv_head, b),
-                   cache.values(layer, kv_head, b), b * block);
+      attend_block(team.kernels, plan, tile, plan.cache.keys(layer, kv_head, b),
+                   plan.cache.values(layer, kv_head, b), b * block);
     }
+    float* const results = team.partials.data() + plan.first_partial;
     for (std::size_t row = 0; row < tile.rows; ++row) {
-      float* const partial = team.partials.data() + span * stride + head_of(row) * plan.partial();
+      float* const partial = results + (span * plan.tokens * heads + head_of(row)) * plan.partial();
       std::copy_n(tile.sums + row * plan.value_width, plan.value_width, partial);
       partial[plan.value_width] = tile.peaks[row];
       partial[plan.value_width + 1] = tile.totals[row];
     }
   });
-  team.pool.for_each(plan.tokens, [&](std::size_t token, std::size_t) {
-    for (std::size_t head = token * heads; head < (token + 1) * heads; ++head) {
-      merge(plan, team.partials.data() + head * plan.partial(), stride, out.data() + head * plan.dim);
+  team.pool.for_each(rows, [&](std::size_t row, std::size_t) {
+    const Plan& plan = plan_of(row, &Plan::first_row);
+    const float* const results = team.partials.data() + plan.first_partial;
+    for (std::size_t head = 0; head < heads; ++head) {
+      merge(plan, results + ((row - plan.first_row) * heads + head) * plan.partial(),
+            plan.tokens * heads * plan.partial(), out.data() + (row * heads + head) * plan.dim);
     }
   });
 }

@@ -21,11 +21,8 @@ using engine::Pass;
 using engine::Step;
 using engine::TapPoint;
 
-/// Rows of a pass that follow one another on one timeline.
-struct Segment {
-  KvCache& cache;
-  std::size_t first_position, first_row, rows;
-};
+/// Up to so many rows have less work in a norm or a store than waking a thread costs.
+constexpr std::size_t few_rows = 8;
 /// Of a longer run of decode steps attention would not split the positions among threads as it does for one.
 constexpr std::size_t most_steps_together = 8;
 
@@ -74,6 +71,15 @@ class Cpu final : public engine::Backend {
   /// The layers, over rows of one timeline or of several. Only a pass over one may have taps.
   void run(std::span<const Segment> segments, const Pass& pass) const;
 
+  /// Calls body(row) for every row.
+  template <class Body>
+  void for_rows(std::size_t rows, const Body& body) const {
+    if (rows > few_rows) {
+      team_.pool.for_each(rows, [&](std::size_t row, std::size_t) { body(row); });
+    } else {
+      for (std::size_t row = 0; row < rows; ++row) body(row);
+    }
+  }
   /// out = table[tokens].  out: [tokens, hidden]
   void embed(std::span<const TokenId> tokens, std::span<float> out) const;
   /// x, out: [rows, weight.size()]
@@ -130,10 +136,7 @@ void Cpu::run(std::span<const Segment> segments, const Pass& pass) const {
     deliver(pass, TapPoint::v, l, c.n_kv_heads, c.head_dim, v);
     store(segments, l, k, v);
 
-    for (const auto& [cache, start, first_row, count] : segments) {
-      attention(team_, c, std::span(q).subspan(first_row * c.q_width(), count * c.q_width()), cache, l, start,
-                std::span(mixed).subspan(first_row * c.q_width(), count * c.q_width()));
-    }
+    attention(team_, c, q, segments, l, mixed);
     deliver(pass, TapPoint::attn_out, l, c.n_q_heads, c.head_dim, mixed);
 
     linear_add(team_, w.o_proj, mixed, x);
@@ -188,7 +191,7 @@ void Cpu::embed(std::span<const TokenId> tokens, std::span<float> out) const {
 
 void Cpu::rms_norm(std::span<const float> x, const model::Vector& weight, std::span<float> out) const {
   const std::size_t width = weight.size();
-  team_.pool.for_each(x.size() / width, [&](std::size_t row, std::size_t) {
+  for_rows(x.size() / width, [&](std::size_t row) {
     const std::size_t at = row * width;
     team_.kernels.rms_norm(x.data() + at, weight.data(), width, config_.rms_norm_eps, out.data() + at);
   });
@@ -196,12 +199,11 @@ void Cpu::rms_norm(std::span<const float> x, const model::Vector& weight, std::s
 
 void Cpu::store(std::span<const Segment> segments, std::size_t layer, std::span<const float> k,
                 std::span<const float> v) const {
-  constexpr std::size_t few = 8;  // less work than waking a thread
   const std::size_t width = config_.kv_width();
   for (const auto& segment : segments) {
     const auto keys = k.subspan(segment.first_row * width, segment.rows * width),
                values = v.subspan(segment.first_row * width, segment.rows * width);
-    if (segment.rows < few) {
+    if (segment.rows <= few_rows) {
       segment.cache.store(layer, segment.first_position, keys, values);
     } else {
       team_.pool.for_each(config_.n_kv_heads, [&](std::size_t head, std::size_t) {
@@ -214,7 +216,7 @@ void Cpu::store(std::span<const Segment> segments, std::size_t layer, std::span<
 void Cpu::norm_and_rope(std::span<float> x, std::size_t heads, const model::Vector& weight,
                         const Rope::Table& angles) const {
   const std::size_t dim = config_.head_dim, half = rope_.half();
-  team_.pool.for_each(x.size() / (heads * dim), [&](std::size_t row, std::size_t) {
+  for_rows(x.size() / (heads * dim), [&](std::size_t row) {
     for (std::size_t h = 0; h < heads; ++h) {
       float* const head = x.data() + (row * heads + h) * dim;
       team_.kernels.rms_norm(head, weight.data(), dim, config_.rms_norm_eps, head);

@@ -56,4 +56,10 @@ class KvCache final : public engine::KvCache {
   std::vector<std::vector<AlignedBytes>> layers_;  // [n_layers][blocks]
 };
 
+/// Rows of a pass that follow one another on one timeline.
+struct Segment {
+  KvCache& cache;
+  std::size_t first_position, first_row, rows;
+};
+
 }  // namespace fs::cpu

@@ -50,7 +50,7 @@ complete -c fs -n "__fs_in generate logits" -l presence-penalty -x -d "Subtract 
 # generate
 complete -c fs -n "__fs_in generate synth" -s s -l seed -x -d "Decides every draw or weight"
 complete -c fs -n "__fs_in generate layer-diff" -l prompts -rF -d "Many prompts, a JSON object a line"
-complete -c fs -n "__fs_in generate" -o np -l parallel -x -d "Prompts at once"
+complete -c fs -n "__fs_in generate bench" -o np -l parallel -x -d "Prompts or sequences at once"
 complete -c fs -n "__fs_in generate" -l speculate -d "Guess what follows, keep what is right"
 complete -c fs -n "__fs_in generate" -s n -l n-predict -x -d "Tokens at most"
 complete -c fs -n "__fs_in generate" -l stop -x -d "End before this text"
