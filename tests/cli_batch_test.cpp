@@ -96,6 +96,28 @@ TEST(Parallel, EveryFormatOfWeightsCacheAndActivations) {
   }
 }
 
+TEST(Parallel, ContinuesTheGoldenPromptsAsHuggingFaceDoes) {
+  const Json manifest = Json::parse(read_text(FS_SOURCE_DIR "/golden/manifest.json"));
+  for (const auto& [name, model] : {std::pair<std::string, std::string>("tiny", tiny_model()), {odd, odd}}) {
+    std::string prompts;
+    std::vector<Json> cases;
+    for (const Json& one : manifest["cases"]) {
+      if (one["kind"] != "greedy" || one["model"] != name) continue;
+      cases.push_back(one);
+      prompts += line({{"tokens", one["tokens"]}, {"n", one["ids"].size()}, {"ignore_eos", true}});
+    }
+    ASSERT_FALSE(cases.empty());
+    for (const std::vector<std::string>& flags :
+         std::vector<std::vector<std::string>>{{"-np", "8"}, {"-np", "2", "--speculate"}}) {
+      const auto got = answers(model, prompts, flags);
+      ASSERT_EQ(got.size(), cases.size());
+      for (std::size_t i = 0; i < cases.size(); ++i) {
+        EXPECT_EQ(got[i]["ids"], cases[i]["ids"]) << cases[i]["name"];
+      }
+    }
+  }
+}
+
 TEST(Parallel, EveryAnswerIsThatOfARunOfItsOwn) {
   const auto together =
       answers(tiny_model(),
