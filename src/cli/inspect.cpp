@@ -10,6 +10,8 @@
 #include "cli/options.h"
 #include "cli/terminal.h"
 #include "cli/verify.h"
+#include "cpu/isa.h"
+#include "cpu/panels.h"
 #include "model/checkpoint.h"
 #include "model/synthetic.h"
 #include "model/tensor.h"
@@ -96,7 +98,8 @@ void verify_pins(const model::Checkpoint& checkpoint, const Progress& progress, 
   }
   if (!location.synthetic.empty() ||
       config_json(checkpoint.config()) != config_json(model::synthetic_config("qwen3-0.6b"))) {
-    fail(ExitCode::usage, "--verify: only the published Qwen/Qwen3-0.6B is pinned, and {} is synthetic or of another shape",
+    fail(ExitCode::usage,
+         "--verify: only the published Qwen/Qwen3-0.6B is pinned, and {} is synthetic or of another shape",
          location.spec);
   }
   std::error_code none;
@@ -131,6 +134,17 @@ void examine(const InspectOptions& options, const Progress& progress, Report& re
   }
 }
 
+/// Bytes that the cpu backend copies at load, to read them in an order that pays for itself (cpu/panels.h).
+std::size_t arranged_bytes(const Report& report) {
+  std::size_t bytes = 0;
+  for (const auto& tensor : report.tensors) {
+    if (tensor.dtype != model::name(model::Dtype::q8_0) || tensor.shape.size() != 2) continue;
+    bytes += cpu::arranged_bytes(cpu::choose_kernels("auto"),
+                                 {model::Dtype::q8_0, tensor.shape[0], tensor.shape[1]});
+  }
+  return bytes;
+}
+
 std::string_view head_text(const Report& report) {
   if (report.head_identical)
     return *report.head_identical ? "tied; stored too, identical" : "tied; stored too, DIFFERENT (ignored)";
@@ -160,6 +174,7 @@ Json as_json(const Report& report) {
   if (!report.tensors.empty()) {
     document["totals"] = {{"tensors", report.tensors.size()},
                           {"bytes", report.bytes},
+                          {"bytes_copied_by_cpu_backend", arranged_bytes(report)},
                           {"stored_parameters", report.stored_parameters},
                           {"logical_parameters", report.config->parameters()}};
     document["lm_head_identical"] = report.head_identical ? Json(*report.head_identical) : Json();
@@ -226,6 +241,10 @@ void print_tensors(const Report& report) {
   }
   print(fmt::format("\ntotals\n  {:<24} {}\n  {:<24} {}\n", "tensors", report.tensors.size(), "bytes",
                     grouped(report.bytes)));
+  if (const std::size_t copied = arranged_bytes(report); copied > 0) {
+    print(fmt::format("  {:<24} {} (--isa {})\n", "copied by cpu backend", grouped(copied),
+                      cpu::choose_kernels("auto").name));
+  }
   print(fmt::format("  {:<24} {}\n  {:<24} {}\n  {:<24} {}\n", "stored parameters",
                     grouped(report.stored_parameters), "logical parameters",
                     grouped(report.config->parameters()), "lm_head", head_text(report)));

@@ -66,6 +66,11 @@ inline Floats times_power_of_two(Floats a, Floats n) {
 inline Floats zero_if_less(Floats a, Floats x, Floats bound) {
   return _mm256_andnot_ps(_mm256_cmp_ps(x, bound, _CMP_LT_OQ), a);
 }
+/// Of the elements of low and high those with an even (0) or odd (1) index.
+inline Floats every_other(Floats low, Floats high, int first) {
+  const __m256 mixed = first == 0 ? _mm256_shuffle_ps(low, high, 0x88) : _mm256_shuffle_ps(low, high, 0xDD);
+  return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(mixed), 0xD8));
+}
 inline float first_of(Floats v) { return _mm256_cvtss_f32(v); }
 inline float sum_of(Floats v) {
   __m128 s = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
@@ -124,6 +129,12 @@ inline Floats lower_bf16(Floats pairs) {
 }
 inline Floats upper_bf16(Floats pairs) {
   return _mm256_and_ps(pairs, _mm256_castsi256_ps(_mm256_set1_epi32(static_cast<int>(0xFFFF0000))));
+}
+/// n < 16 bf16 in a register of pairs, and zeros.
+inline Floats load_pairs(const std::byte* p, size_t n) {
+  alignas(32) std::byte part[width * sizeof(float)] = {};
+  __builtin_memcpy(part, p, n * Bf16::bytes);
+  return F32::decode(part);
 }
 inline Floats from_int8(const std::byte* p) {
   return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));

@@ -60,6 +60,11 @@ inline Floats times_power_of_two(Floats a, Floats n) { return _mm512_scalef_ps(a
 inline Floats zero_if_less(Floats a, Floats x, Floats bound) {
   return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, bound, _CMP_NLT_UQ), a);
 }
+/// Of the elements of low and high those with an even (0) or odd (1) index.
+inline Floats every_other(Floats low, Floats high, int first) {
+  const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+  return _mm512_permutex2var_ps(low, _mm512_add_epi32(even, _mm512_set1_epi32(first)), high);
+}
 inline float first_of(Floats v) { return _mm512_cvtss_f32(v); }
 inline __m256 lower_half(Floats v) { return _mm512_castps512_ps256(v); }
 inline __m256 upper_half(Floats v) { return _mm512_extractf32x8_ps(v, 1); }
@@ -120,6 +125,10 @@ inline Floats lower_bf16(Floats pairs) {
 }
 inline Floats upper_bf16(Floats pairs) {
   return _mm512_and_ps(pairs, _mm512_castsi512_ps(_mm512_set1_epi32(static_cast<int>(0xFFFF0000))));
+}
+/// n < 32 bf16 in a register of pairs, and zeros.
+inline Floats load_pairs(const std::byte* p, size_t n) {
+  return _mm512_castsi512_ps(_mm512_maskz_loadu_epi16((1U << n) - 1, p));
 }
 /// The fp16 number that a block begins with.
 inline float scale_of(const std::byte* block) {

@@ -5,7 +5,7 @@
 namespace fs::cpu {
 namespace {
 
-constexpr DotKernels dots_bf16{nullptr, nullptr, dots<Elements<Bf16>>};
+constexpr DotKernels dots_bf16{prepared_pairs, prepare_pairs, dots<Pairs>};
 
 }  // namespace
 

@@ -18,6 +18,7 @@ namespace {
 
 constexpr size_t block = 32, steps = block / 4, step_bytes = 4 * panel_width;
 constexpr size_t scale_bytes = 2 * panel_width;
+constexpr size_t prefetch_bytes = 2048;
 
 /// A block of a token as products read it: D digits of four columns for each step, then what D sums start
 /// from, then d, 4 bytes each.
@@ -201,7 +202,13 @@ void tile(const std::byte* panel, size_t cols, const float* x, size_t x_stride, 
         }
       }
       FS_UNROLL for (size_t s = 0; s < steps; ++s) {
-        const __m512i u = Format::step(panel + scale_bytes + b * Format::block_bytes, s);
+        const std::byte* const at = panel + scale_bytes + b * Format::block_bytes;
+        // Several tokens take so long over a page that the prefetcher's stop at its end is felt; one token
+        // would be slowed down by as many requests.
+        if (M > 1 && s * step_bytes < Format::block_bytes) {
+          _mm_prefetch(at + s * step_bytes + prefetch_bytes, _MM_HINT_T0);
+        }
+        const __m512i u = Format::step(at, s);
         FS_UNROLL for (size_t m = 0; m < M; ++m) {
           FS_UNROLL for (size_t i = 0; i < D; ++i) {
             const __m512i digits = _mm512_set1_epi32(words[m * x_stride + s * D + i]);

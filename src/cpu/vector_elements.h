@@ -56,6 +56,61 @@ void dot(const std::byte* w, size_t apart, size_t cols, const float* x, size_t x
   }
 }
 
+/// The same for bf16, whose pairs are as wide as a float: a register of pairs is one of even columns and one
+/// of odd ones, for two operations. x as prepare_pairs() brings it into that order.
+template <int R, int M>
+void dot_pairs(const std::byte* w, size_t apart, size_t cols, const float* x, size_t x_stride, float* out,
+               size_t out_apart, size_t out_stride) {
+  constexpr size_t flush = 64 * width, step = 2 * width;
+  Floats total[R][M];
+  for (auto& row : total) {
+    for (auto& token : row) token = zero();
+  }
+  for (size_t first = 0; first < cols; first += flush) {
+    const size_t end = cols - first < flush ? cols : first + flush;
+    Floats even[R][M], odd[R][M];
+    FS_UNROLL for (size_t r = 0; r < R; ++r) {
+      FS_UNROLL for (size_t m = 0; m < M; ++m) even[r][m] = odd[r][m] = zero();
+    }
+    for (size_t k = first; k < end; k += step) {
+      Floats pairs[R];
+      FS_UNROLL for (size_t r = 0; r < R; ++r) {
+        const std::byte* const from = w + r * apart + k * Bf16::bytes;
+        pairs[r] = end - k >= step ? F32::decode(from) : load_pairs(from, end - k);
+        // Several tokens take so long over a page that the prefetchers' stop at its end is felt.
+        if (M > 1) _mm_prefetch(from + 4096, _MM_HINT_T1);
+      }
+      FS_UNROLL for (size_t m = 0; m < M; ++m) {
+        const Floats x_even = load(x + m * x_stride + k), x_odd = load(x + m * x_stride + k + width);
+        FS_UNROLL for (size_t r = 0; r < R; ++r) {
+          even[r][m] = fma(lower_bf16(pairs[r]), x_even, even[r][m]);
+          odd[r][m] = fma(upper_bf16(pairs[r]), x_odd, odd[r][m]);
+        }
+      }
+    }
+    FS_UNROLL for (size_t r = 0; r < R; ++r) {
+      FS_UNROLL for (size_t m = 0; m < M; ++m) total[r][m] = add(total[r][m], add(even[r][m], odd[r][m]));
+    }
+  }
+  for (size_t r = 0; r < R; ++r) {
+    for (size_t m = 0; m < M; ++m) out[m * out_stride + r * out_apart] = sum_of(total[r][m]);
+  }
+}
+
+size_t prepared_pairs(size_t cols) { return (cols + 2 * width - 1) / (2 * width) * (2 * width); }
+/// Of every 2·width columns the even ones, then the odd ones; zeros behind the last column.
+void prepare_pairs(const float* x, size_t cols, float* prepared) {
+  for (size_t k = 0; k < cols; k += 2 * width) {
+    const size_t n = cols - k;
+    const Floats low = n < width ? load_part(x + k, n) : load(x + k);
+    const Floats high = n <= width      ? zero()
+                        : n < 2 * width ? load_part(x + k + width, n - width)
+                                        : load(x + k + width);
+    store(prepared + k, every_other(low, high, 0));
+    store(prepared + k + width, every_other(low, high, 1));
+  }
+}
+
 template <class W>
 void panel(const std::byte* w, size_t row_bytes, size_t rows, size_t first_col, size_t count, float* out) {
   for (size_t k = 0; k < count; k += width) {
@@ -94,6 +149,17 @@ void panel_bf16(const std::byte* w, size_t row_bytes, size_t rows, size_t first_
 }
 
 /// What dot_rows() walks with.
+struct Pairs {
+  template <int M>
+  static constexpr size_t rows_at_once = 8 * M <= most_sums   ? 4
+                                         : 4 * M <= most_sums ? 2
+                                                              : 1;
+  template <int R, int M>
+  static void dot_tile(const std::byte* w, size_t apart, size_t cols, const float* x, size_t x_stride,
+                       float* out, size_t out_apart, size_t out_stride) {
+    dot_pairs<R, M>(w, apart, cols, x, x_stride, out, out_apart, out_stride);
+  }
+};
 template <class W>
 struct Elements {
   template <int M>
