@@ -1,4 +1,5 @@
 #include "cpu/avx512.h"
+#include "cpu/vector_rows.h"
 
 namespace fs::cpu {
 namespace {
@@ -191,15 +192,18 @@ void tile(const std::byte* panel, size_t cols, const float* x, size_t x_stride, 
           size_t out_stride) {
   Floats total[M];
   FS_UNROLL for (auto& one : total) one = zero();
+  StridedRows<M> tokens(x, x_stride);
+  const auto word = [&](size_t m, size_t index) { return tokens.row(m) + index; };
+  const auto digits_at = [&](size_t m, size_t index) {
+    return _mm512_set1_epi32(*reinterpret_cast<const int*>(word(m, index)));
+  };
   for (size_t g = 0; g < Format::groups_of(cols); ++g, panel += Format::group_bytes) {
     const Floats scale = F16::decode(panel);
-    FS_UNROLL for (size_t b = 0; b < Format::blocks_in_group; ++b, x += block_words<D>) {
-      const auto* const words = reinterpret_cast<const int*>(x);
+    FS_UNROLL for (size_t b = 0; b < Format::blocks_in_group; ++b, tokens.advance(block_words<D>)) {
+      tokens.renew();
       __m512i sum[M][D];
       FS_UNROLL for (size_t m = 0; m < M; ++m) {
-        FS_UNROLL for (size_t i = 0; i < D; ++i) {
-          sum[m][i] = _mm512_set1_epi32(words[m * x_stride + steps * D + i]);
-        }
+        FS_UNROLL for (size_t i = 0; i < D; ++i) { sum[m][i] = digits_at(m, steps * D + i); }
       }
       FS_UNROLL for (size_t s = 0; s < steps; ++s) {
         const std::byte* const at = panel + scale_bytes + b * Format::block_bytes;
@@ -211,8 +215,7 @@ void tile(const std::byte* panel, size_t cols, const float* x, size_t x_stride, 
         const __m512i u = Format::step(at, s);
         FS_UNROLL for (size_t m = 0; m < M; ++m) {
           FS_UNROLL for (size_t i = 0; i < D; ++i) {
-            const __m512i digits = _mm512_set1_epi32(words[m * x_stride + s * D + i]);
-            sum[m][i] = _mm512_dpbusd_epi32(sum[m][i], u, digits);
+            sum[m][i] = _mm512_dpbusd_epi32(sum[m][i], u, digits_at(m, s * D + i));
           }
         }
       }
@@ -225,7 +228,7 @@ void tile(const std::byte* panel, size_t cols, const float* x, size_t x_stride, 
           const __m512i upper = _mm512_add_epi32(_mm512_slli_epi32(sum[m][0], 8), sum[m][1]);
           value = fma(_mm512_cvtepi32_ps(upper), all(256), _mm512_cvtepi32_ps(sum[m][2]));
         }
-        total[m] = fma(value, mul(scale, all(x[m * x_stride + (steps + 1) * D])), total[m]);
+        total[m] = fma(value, mul(scale, all(*word(m, (steps + 1) * D))), total[m]);
       }
     }
   }

@@ -1,6 +1,8 @@
 #pragma once
 #include <cstdint>
 
+#include "cpu/vector_rows.h"
+
 // Matrix products with panels, and what the cache holds, in the words of whichever vector header was included
 // first (avx2.h, avx512.h). Everything has internal linkage (kernels.h says why).
 namespace fs::cpu {
@@ -17,13 +19,15 @@ void tile(const float* a, size_t lda, const std::byte* b, size_t apart, size_t k
     const size_t end = k - first < flush ? k : first + flush;
     Floats sum[M][P * N];
     FS_UNROLL for (auto& row : sum) { FS_UNROLL for (auto& one : row) one = zero(); }
-    for (size_t i = first; i < end; ++i) {
+    StridedRows<packed ? 1 : M> rows(a + (packed ? first * M : first), lda);
+    for (size_t i = first; i < end; ++i, rows.advance(packed ? M : 1)) {
+      rows.renew();
       Floats right[P * N];
       FS_UNROLL for (size_t n = 0; n < P * N; ++n) {
         right[n] = Element::decode(b + n / N * apart + (i * panel_width + n % N * width) * Element::bytes);
       }
       FS_UNROLL for (size_t m = 0; m < M; ++m) {
-        const Floats left = all(*(packed ? a + i * M + m : a + m * lda + i));
+        const Floats left = all(*(packed ? rows.row(0) + m : rows.row(m)));
         FS_UNROLL for (size_t n = 0; n < P * N; ++n) sum[m][n] = fma(left, right[n], sum[m][n]);
       }
     }
