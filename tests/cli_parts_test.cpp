@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <csignal>
 #include <cstdlib>
@@ -111,12 +112,19 @@ std::string on_terminal(const std::function<void()>& work) {
   work();
   ::dup2(saved, STDERR_FILENO);
   ::close(saved);
-  ::fcntl(terminal, F_SETFL, O_NONBLOCK);
-  std::array<char, 4096> buffer;
-  const ssize_t got = ::read(terminal, buffer.data(), buffer.size());
+  // What was written arrives in pieces, and late on a busy machine: read until a mark behind it arrives.
+  const std::string mark = "<end>";
+  EXPECT_EQ(::write(side, mark.data(), mark.size()), static_cast<ssize_t>(mark.size()));
+  std::string shown;
+  while (!shown.ends_with(mark)) {
+    std::array<char, 4096> buffer;
+    const ssize_t got = ::read(terminal, buffer.data(), buffer.size());
+    if (got <= 0) break;
+    shown.append(buffer.data(), static_cast<std::size_t>(got));
+  }
   ::close(side);
   ::close(terminal);
-  return got > 0 ? std::string(buffer.data(), static_cast<std::size_t>(got)) : "";
+  return shown.substr(0, shown.size() - std::min(shown.size(), mark.size()));
 }
 
 void report_for(std::chrono::milliseconds time, bool quiet) {
