@@ -2,6 +2,7 @@
 #include <limits>
 #include <memory>
 
+#include "base/thread_pool.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/generation.h"
@@ -125,7 +126,11 @@ bool answer(const GenerateOptions& options, const OpenModel& model, const engine
   const bool streams = !options.json && !options.prompts;
   bool begun = false, interrupted = false;
   std::size_t prompts = 0, tokens = 0;
-  GenerationPlan plan{model.context, options.parallel, options.speculate};
+  GenerationPlan plan;
+  plan.context = model.context;
+  plan.parallel = options.parallel;
+  plan.threads = options.compute.threads == 0 ? available_processors() : options.compute.threads;
+  plan.speculate = options.speculate;
   if (plan.parallel == 0) plan.parallel = backend.preferred_steps();
 
   GenerationEvents events;

@@ -7,6 +7,7 @@
 #include <list>
 
 #include "base/error.h"
+#include "base/thread_pool.h"
 #include "cli/interruptible.h"
 #include "cli/stop_texts.h"
 #include "engine/batch.h"
@@ -90,9 +91,10 @@ class Answer {
     result_.proposed += guesses.size();
     return {*session_, next_};
   }
-  void take(engine::Batch& batch, std::size_t turn) {
+  const engine::Sampler& sampler() const { return sampler_; }
+  void take(std::span<const engine::Choice> choices) {
     std::size_t taken = 0;
-    for (const engine::Choice& choice : batch.choose(turn, sampler_)) {
+    for (const engine::Choice& choice : choices) {
       if (ended()) break;
       push(choice);
       ++taken;
@@ -156,8 +158,8 @@ class Answer {
 };
 
 /// One pass over all: together where several are running or there are guesses.
-void step(const std::vector<Answer*>& running, std::size_t most_guesses, engine::Batch& batch,
-          engine::TapObserver& taps) {
+void take_turns(const std::vector<Answer*>& running, std::size_t most_guesses, engine::Batch& batch,
+                ThreadPool& pool, engine::TapObserver& taps) {
   std::vector<engine::Turn> turns;
   std::size_t rows = 0;
   for (Answer* const answer : running) {
@@ -166,7 +168,12 @@ void step(const std::vector<Answer*>& running, std::size_t most_guesses, engine:
   }
   if (rows == 1) return running.front()->step_alone(taps, {});
   batch.forward(turns);
-  for (std::size_t i = 0; i < running.size(); ++i) running[i]->take(batch, i);
+  // A choice among 150,000 ids takes a millisecond or so.
+  std::vector<std::vector<engine::Choice>> chosen(running.size());
+  pool.for_ranges(running.size(), [&](std::size_t begin, std::size_t end) {
+    for (std::size_t i = begin; i < end; ++i) chosen[i] = batch.choose(i, running[i]->sampler());
+  });
+  for (std::size_t i = 0; i < running.size(); ++i) running[i]->take(chosen[i]);
 }
 
 }  // namespace
@@ -197,6 +204,7 @@ void generate(const engine::Backend& backend, const text::Tokenizer* tokenizer, 
               const GenerationEvents& events) {
   InterruptibleTaps interruptible;
   engine::Batch batch(backend);
+  ThreadPool pool(std::min({plan.threads, plan.parallel, requests.size()}));
   std::list<Answer> answers;  // begun and not handed over
   const auto hand_over = [&] {
     for (; !answers.empty() && answers.front().ended(); answers.pop_front()) {
@@ -222,7 +230,7 @@ void generate(const engine::Backend& backend, const text::Tokenizer* tokenizer, 
       throw_if_interrupted();
       // Guesses take the rows that sequences leave of what a pass takes at little more than the price of one.
       const std::size_t rows = backend.preferred_steps() / now.size();
-      step(now, plan.speculate && rows > 1 ? rows - 1 : 0, batch, interruptible);
+      take_turns(now, plan.speculate && rows > 1 ? rows - 1 : 0, batch, pool, interruptible);
       hand_over();
     }
   } catch (const Error& error) {

@@ -47,6 +47,7 @@ struct Generation {
 struct GenerationPlan {
   std::size_t context = 0;   ///< tokens of each session
   std::size_t parallel = 1;  ///< prompts at once, at most
+  std::size_t threads = 1;   ///< that choose tokens
   bool speculate = false;  ///< guess what follows (engine/prompt_lookup.h) and run the guesses with the token
 };
 

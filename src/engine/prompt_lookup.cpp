@@ -7,6 +7,7 @@ namespace fs::engine {
 std::vector<TokenId> look_up(std::span<const TokenId> history, std::size_t most) {
   constexpr std::size_t shortest = 2,
                         longest = 32;  // tokens that agree; beyond, one place is as good as another
+  if (most == 0) return {};
   const std::size_t end = history.size();
   std::size_t agree = 0, from = 0;
   for (std::size_t at = end; at-- > 1 && agree < longest;) {
