@@ -43,7 +43,7 @@ using testing::taps_of;
 using testing::UnderSchedule;
 
 std::unique_ptr<Backend> cuda_of(const model::Config& config) {
-  return make_backend(config, synthetic_weights(config), 0);
+  return make_backend(config, synthetic_weights(config), {});
 }
 std::unique_ptr<Backend> reference_of(const model::Config& config) {
   return reference::make_backend(config, synthetic_weights(config), 2);
@@ -63,11 +63,23 @@ TEST(CudaBackend, MatchesTheReferenceOnQuantizedWeights) {
   ThreadPool pool(2);
   for (const model::Dtype dtype : {model::Dtype::q8_0, model::Dtype::int4}) {
     const model::Weights weights = model::quantize(config, synthetic_weights(config), dtype, pool);
-    const auto got = make_backend(config, weights, 0), want = reference::make_backend(config, weights, 2);
+    const auto got = make_backend(config, weights, {}), want = reference::make_backend(config, weights, 2);
     for (const std::size_t rows : {1U, 2U, 5U, 17U, 64U, 129U}) {
       const auto tokens = some_tokens(rows, config.vocab_size);
       expect_same_taps(taps_of(*got, {}, tokens), taps_of(*want, {}, tokens),
                        fmt::format("{} {} rows", model::name(dtype), rows));
+    }
+  }
+}
+
+TEST(CudaBackend, KeepsKeysAndValuesInTheFormatAskedFor) {
+  const model::Config config = model::synthetic_config("tiny-odd");
+  const auto want = reference_of(config);
+  for (const model::Dtype kv : {model::Dtype::f16, model::Dtype::bf16}) {
+    const auto got = make_backend(config, synthetic_weights(config), {.kv = kv});
+    EXPECT_EQ(2 * got->kv_position_bytes(), want->kv_position_bytes());
+    for (const std::size_t rows : {1U, 2U, 5U, 17U, 64U, 129U}) {
+      testing::expect_kv_format(*got, *want, kv, rows);
     }
   }
 }
@@ -138,16 +150,19 @@ TEST(CudaBackend, IsTheSameUnderEverySchedule) {
 TEST(CudaBackend, WatchingChangesNoBit) {
   const model::Config config = small_config();
   const auto tokens = some_tokens(9, config.vocab_size);
-  const auto cuda = cuda_of(config);
-  const auto unwatched = stepwise(*cuda, tokens, 1);
-  TapLog log;
-  engine::ForwardOptions options;
-  options.taps = &log;
-  Session session(*cuda, 9);
-  session.forward(std::span(tokens).first(8));
-  const auto watched = session.forward(std::span(tokens).last(1), options);
-  EXPECT_TRUE(std::equal(watched.begin(), watched.end(),
-                         unwatched.end() - static_cast<std::ptrdiff_t>(watched.size())));
+  for (const model::Dtype kv : {model::Dtype::f32, model::Dtype::f16, model::Dtype::bf16}) {
+    const auto cuda = make_backend(config, synthetic_weights(config), {.kv = kv});
+    const auto unwatched = stepwise(*cuda, tokens, 1);
+    TapLog log;
+    engine::ForwardOptions options;
+    options.taps = &log;
+    Session session(*cuda, 9);
+    session.forward(std::span(tokens).first(8));
+    const auto watched = session.forward(std::span(tokens).last(1), options);
+    EXPECT_TRUE(std::equal(watched.begin(), watched.end(),
+                           unwatched.end() - static_cast<std::ptrdiff_t>(watched.size())))
+        << model::name(kv);
+  }
 }
 
 TEST(CudaBackend, GivesTheSameLogitsForAnyChunking) {
@@ -290,7 +305,7 @@ TEST(CudaBackend, PicksTheReferencesTokensOnTheBundledModel) {
   const auto checkpoint = model::Checkpoint::open(model::locate(std::string(FS_SOURCE_DIR "/golden/tiny")));
   ThreadPool pool(2);
   const model::Weights weights = checkpoint.load(pool);
-  const auto cuda = make_backend(checkpoint.config(), weights, 0);
+  const auto cuda = make_backend(checkpoint.config(), weights, {});
   const auto reference = reference::make_backend(checkpoint.config(), weights, 2);
   const std::vector<TokenId> prompt = {272, 301, 290, 1084, 270};  // "The capital of France is"
   EXPECT_EQ(greedy(*cuda, prompt, 8), greedy(*reference, prompt, 8));
@@ -322,7 +337,7 @@ TEST(CudaBackend, ReadsEachWeightAndEachKeyOnceAStep) {
     }
     const model::Matrix& table = weights.embed_tokens;
     const std::size_t embedding = packed(table, format_of(table.dtype)).chunks.size() / table.rows;
-    const auto cuda = make_backend(config, weights, 0);
+    const auto cuda = make_backend(config, weights, {});
     Session session(*cuda, 80);
     session.forward(some_tokens(70, config.vocab_size));
     const std::size_t keys_and_values = config.n_layers * 2 * 71 * config.kv_width() * sizeof(float);
@@ -338,7 +353,7 @@ TEST(CudaBackend, ReadsEachWeightAndEachKeyOnceAStep) {
 TEST(CudaBackend, RefusesADeviceThatIsNotThere) {
   const model::Config config = small_config();
   try {
-    make_backend(config, synthetic_weights(config), 99);
+    make_backend(config, synthetic_weights(config), {.device = 99});
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ExitCode::device);

@@ -13,7 +13,7 @@
 
 /// What kernels see of CUDA: the names that emulator/device.h declares over the emulator.
 
-#define FS_KERNEL(threads) static __global__ void __launch_bounds__(threads)
+#define FS_KERNEL(...) static __global__ void __launch_bounds__(__VA_ARGS__)
 #define FS_DEVICE __device__ __forceinline__
 #define FS_UNROLL _Pragma("unroll")
 #define FS_SHARED(type, name, ...) __shared__ type name __VA_ARGS__
@@ -158,6 +158,13 @@ FS_DEVICE float to_float(F16 value) {
   asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(value.bits));
   return wide;
 }
+/// To the nearest, ties to even.
+FS_DEVICE void store_as(float* to, float value) { *to = value; }
+FS_DEVICE void store_as(F16* to, float value) { asm("cvt.rn.f16.f32 %0, %1;" : "=h"(to->bits) : "f"(value)); }
+FS_DEVICE void store_as(Bf16* to, float value) {  // the instruction needs sm_80; finite values
+  const std::uint32_t bits = as_bits(value);
+  to->bits = static_cast<std::uint16_t>((bits + 0x7FFFU + (bits >> 16U & 1U)) >> 16U);
+}
 FS_DEVICE float fma(float a, float b, float c) { return fmaf(a, b, c); }
 FS_DEVICE float exp(float x) { return expf(x); }
 FS_DEVICE double exp(double x) { return ::exp(x); }
@@ -169,7 +176,7 @@ FS_DEVICE float inverse_sqrt(float x) { return 1.0F / sqrtf(x); }
 FS_DEVICE float infinity() { return __int_as_float(0x7F800000); }
 
 FS_DEVICE F32x4 load4(const float* from) { return *reinterpret_cast<const F32x4*>(from); }
-FS_DEVICE F32x4 load_once4(const float* from) { return load4(from); }
+FS_DEVICE U32x4 load_once(const void* from) { return *static_cast<const U32x4*>(from); }
 FS_DEVICE void store4(float* to, F32x4 value) { *reinterpret_cast<F32x4*>(to) = value; }
 FS_DEVICE U32x4 load_streaming(const void* from) {
   U32x4 value;

@@ -32,7 +32,7 @@ void add_compute(CLI::App& command, ComputeOptions& options) {
       "Format of the weights in memory, auto being the one they are stored in; int4 keeps embedding and "
       "head in q8_0");
   add_choice(command, "--kv", options.kv, kv_choices,
-             "Format of keys and values in the cache; all but f32, the default, on the cpu backend");
+             "Format of keys and values in the cache; the reference has f32, the default, only");
   add_choice(command, "--act", options.act, act_choices,
              "What activations are rounded to in matrix products, f32, the default, being exact; int8 is for "
              "weights in q8_0 and int4; all but f32 on the cpu backend");

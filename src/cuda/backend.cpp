@@ -15,10 +15,11 @@ constexpr int least_capability = 75;  // times ten: Turing
 }  // namespace
 
 std::unique_ptr<engine::Backend> make_backend(const model::Config& config, model::Weights weights,
-                                              int index) {
+                                              const Options& options) {
   std::string reason;
   const std::vector<gpu::DeviceInfo> found = gpu::devices(reason);
   if (found.empty()) fail(ExitCode::device, "no CUDA device: {}", reason);
+  const int index = options.device;
   if (index < 0 || static_cast<std::size_t>(index) >= found.size()) {
     fail(ExitCode::device, "CUDA device {}: there are {}, numbered from 0", index, found.size());
   }
@@ -37,7 +38,7 @@ std::unique_ptr<engine::Backend> make_backend(const model::Config& config, model
     fail(ExitCode::device, "{}: {} MiB free, the weights need {} MiB; use --backend cpu", device.name,
          free >> 20U, needed >> 20U);
   }
-  return std::make_unique<Cuda>(config, weights);
+  return std::make_unique<Cuda>(config, weights, options);
 }
 
 }  // namespace fs::cuda::FS_GPU_BUILD

@@ -3,6 +3,7 @@
 #include <memory>
 #include <string_view>
 
+#include "cuda/backend.h"
 #include "cuda/device_weights.h"
 #include "cuda/kv_cache.h"
 #include "engine/backend.h"
@@ -43,14 +44,20 @@ struct Scratch {
   DeviceArray<float> gate, up;  // [rows, intermediate]
 };
 
+inline gpu::KvFormat kv_format_of(model::Dtype dtype) {
+  return dtype == model::Dtype::f16    ? gpu::KvFormat::f16
+         : dtype == model::Dtype::bf16 ? gpu::KvFormat::bf16
+                                       : gpu::KvFormat::f32;
+}
+
 class Cuda final : public engine::Backend {
  public:
-  Cuda(const model::Config& config, const model::Weights& weights)
+  Cuda(const model::Config& config, const model::Weights& weights, const Options& options)
       : config_(config),
         weights_(weights, stream_),
         eps_(static_cast<float>(config.rms_norm_eps)),
-        attention_{static_cast<int>(config.n_q_heads), static_cast<int>(config.n_kv_heads),
-                   static_cast<int>(config.head_dim)},
+        attention_(shape_of(config)),
+        kv_(kv_format_of(options.kv)),
         decode_(config_, 1),
         prefill_(config_, 1),
         logits_(config.vocab_size),
@@ -75,10 +82,10 @@ class Cuda final : public engine::Backend {
   const model::Config& config() const override { return config_; }
   std::size_t preferred_chunk() const override { return chunk_rows; }
   std::size_t kv_position_bytes() const override {
-    return config_.n_layers * 2 * config_.kv_width() * sizeof(float);
+    return config_.n_layers * 2 * config_.kv_width() * gpu::kv_element_bytes(kv_);
   }
   std::unique_ptr<engine::KvCache> make_cache(std::size_t context) const override {
-    return std::make_unique<KvCache>(config_, context, stream_);
+    return std::make_unique<KvCache>(config_, kv_, context, stream_);
   }
 
   void forward(engine::KvCache& kv_cache, const Pass& pass) const override;
@@ -119,6 +126,7 @@ class Cuda final : public engine::Backend {
   DeviceWeights weights_;
   float eps_;
   gpu::AttentionShape attention_;
+  gpu::KvFormat kv_;
   Scratch decode_;  // of one row: recorded steps point into it, so it never moves
   mutable Scratch prefill_;
   // Of the decode step.

@@ -33,11 +33,12 @@ std::vector<float> rotary_angles(const model::Config& config, std::size_t positi
 
 }  // namespace
 
-KvCache::KvCache(const model::Config& config, std::size_t context, gpu::Stream& stream)
-    : config_(config), context_(context), stream_(stream) {}
+KvCache::KvCache(const model::Config& config, gpu::KvFormat format, std::size_t context, gpu::Stream& stream)
+    : config_(config), format_(format), context_(context), stream_(stream) {}
 
-std::size_t KvCache::half_floats(std::size_t capacity) const {
-  return capacity * config_.n_kv_heads * ((config_.head_dim + 3) / 4 * 4);
+std::size_t KvCache::half_bytes(std::size_t capacity) const {
+  return capacity * config_.n_kv_heads * static_cast<std::size_t>(shape_of(config_).pitch()) *
+         gpu::kv_element_bytes(format_);
 }
 
 void KvCache::grow(std::size_t positions) {
@@ -46,12 +47,11 @@ void KvCache::grow(std::size_t positions) {
   decode_step.reset();
   choosing_step.reset();
   stream_.synchronize();
-  gpu::DeviceArray<float> memory(config_.n_layers * 2 * half_floats(capacity));
+  gpu::DeviceArray<unsigned char> memory(config_.n_layers * 2 * half_bytes(capacity));
   gpu::DeviceArray<float> angles(capacity * config_.head_dim);
   for (std::size_t half = 0; capacity_ > 0 && half < 2 * config_.n_layers; ++half) {
-    gpu::copy_on_device(memory.data() + half * half_floats(capacity),
-                        memory_.data() + half * half_floats(capacity_),
-                        half_floats(capacity_) * sizeof(float), stream_);
+    gpu::copy_on_device(memory.data() + half * half_bytes(capacity),
+                        memory_.data() + half * half_bytes(capacity_), half_bytes(capacity_), stream_);
   }
   const std::vector<float> turns = rotary_angles(config_, capacity);
   gpu::copy_to_device(angles.data(), turns.data(), angles.bytes(), stream_);
@@ -62,8 +62,8 @@ void KvCache::grow(std::size_t positions) {
 }
 
 gpu::LayerCache KvCache::layer(std::size_t index) const {
-  float* const keys = memory_.data() + 2 * index * half_floats(capacity_);
-  return {keys, keys + half_floats(capacity_)};
+  unsigned char* const keys = memory_.data() + 2 * index * half_bytes(capacity_);
+  return {format_, keys, keys + half_bytes(capacity_)};
 }
 
 }  // namespace fs::cuda::FS_GPU_BUILD

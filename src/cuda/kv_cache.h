@@ -8,11 +8,17 @@
 
 namespace fs::cuda::FS_GPU_BUILD {
 
-/// Keys and values of one timeline, fp32, with the rotary angles of its positions; and the recorded decode
+/// The widths of a model's attention, for the kernels.
+inline gpu::AttentionShape shape_of(const model::Config& config) {
+  return {static_cast<int>(config.n_q_heads), static_cast<int>(config.n_kv_heads),
+          static_cast<int>(config.head_dim)};
+}
+
+/// Keys and values of one timeline, with the rotary angles of its positions; and the recorded decode
 /// steps, whose pointers are this cache's. Grows by doubling, never beyond the context.
 class KvCache final : public engine::KvCache {
  public:
-  KvCache(const model::Config& config, std::size_t context, gpu::Stream& stream);
+  KvCache(const model::Config& config, gpu::KvFormat format, std::size_t context, gpu::Stream& stream);
 
   /// Makes room for positions [0, positions). Values stay; the recorded steps are dropped if they move.
   void grow(std::size_t positions);
@@ -23,12 +29,14 @@ class KvCache final : public engine::KvCache {
   std::unique_ptr<gpu::Graph> choosing_step;  ///< the same, and the choice of the next token
 
  private:
-  std::size_t half_floats(std::size_t capacity) const;
+  /// Bytes of one layer's keys, or values.
+  std::size_t half_bytes(std::size_t capacity) const;
 
   const model::Config& config_;
+  gpu::KvFormat format_;
   std::size_t context_, capacity_ = 0;
   gpu::Stream& stream_;
-  gpu::DeviceArray<float> memory_;  // [n_layers, 2, capacity, n_kv_heads, pitch]
+  gpu::DeviceArray<unsigned char> memory_;  // [n_layers, 2, capacity, n_kv_heads, pitch]
   gpu::DeviceArray<float> angles_;
 };
 

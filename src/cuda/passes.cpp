@@ -200,16 +200,8 @@ void Cuda::tap_qkv(const Pass& pass, const KvCache& cache, std::size_t l, float*
   tap(pass, TapPoint::k, l, c.n_kv_heads, c.head_dim, k, rows, pitch);
   tap(pass, TapPoint::v, l, c.n_kv_heads, c.head_dim, v, rows, pitch);
   if (!wanted(pass, TapPoint::k, l) && !wanted(pass, TapPoint::v, l)) return;
-  const auto cached = static_cast<std::size_t>(attention_.pitch());
-  const gpu::LayerCache layer = cache.layer(l);
-  for (std::size_t r = 0; r < rows; ++r) {
-    for (std::size_t h = 0; h < c.n_kv_heads; ++h) {
-      const std::size_t to = ((pass.first_position + r) * c.n_kv_heads + h) * cached;
-      const std::size_t from = r * pitch + h * c.head_dim;
-      gpu::copy_on_device(layer.keys + to, k + from, c.head_dim * sizeof(float), stream_);
-      gpu::copy_on_device(layer.values + to, v + from, c.head_dim * sizeof(float), stream_);
-    }
-  }
+  gpu::store_kv(stream_, attention_, q, static_cast<int>(rows), static_cast<int>(pass.first_position),
+                cache.layer(l));
 }
 
 }  // namespace fs::cuda::FS_GPU_BUILD

@@ -82,7 +82,7 @@ struct BackendOptions {
   std::size_t threads = 0;         ///< 0: as many as there are processors
   std::string_view isa = "auto";   ///< instruction set of the cpu backend: auto | portable | avx2
   std::function<void(const std::string&)> notice = nullptr;  ///< told why auto does not take the card
-  std::string_view kv = "f32";  ///< keys and values in the cache: f32 | f16 | bf16; all but cpu have f32 only
+  std::string_view kv = "f32";   ///< keys and values in the cache: f32 | f16 | bf16; reference has f32 only
   std::string_view act = "f32";  ///< activations in matrix products: f32 | bf16 | int8; all but cpu: f32 only
 };
 

@@ -1,5 +1,3 @@
-#include <tuple>
-
 #include "base/error.h"
 #include "base/thread_pool.h"
 #include "cpu/backend.h"
@@ -25,21 +23,29 @@ cpu::Activations activations(std::string_view act) {
   fail(ExitCode::usage, "--act {}: unknown; there are f32, bf16 and int8", act);
 }
 
-/// For the backends that keep everything in fp32.
-void check_f32(std::string_view backend, const BackendOptions& options) {
-  for (const auto& [flag, value, has] : {std::tuple{"--kv", options.kv, "f32, f16 and bf16"},
-                                         std::tuple{"--act", options.act, "f32, bf16 and int8"}}) {
-    if (value == "f32") continue;
-    fail(ExitCode::usage, "{} {}: backend {} has f32 only; --backend cpu has {}", flag, value, backend, has);
+/// Refuses what only other backends have.
+void check_formats(std::string_view backend, const BackendOptions& options) {
+  if (backend == "cpu") return;
+  if (options.kv != "f32" && backend == "reference") {
+    fail(ExitCode::usage, "--kv {}: backend reference has f32 only; cpu and cuda have f32, f16 and bf16",
+         options.kv);
+  }
+  if (options.act != "f32") {
+    fail(ExitCode::usage, "--act {}: backend {} has f32 only; --backend cpu has f32, bf16 and int8",
+         options.act, backend);
   }
 }
+
+#if FS_HAS_CUDA || FS_HAS_CUDA_EMULATED
+cuda::Options cuda_options(const BackendOptions& options) { return {0, kv_dtype(options.kv)}; }
+#endif
 
 }  // namespace
 
 void check_options(const BackendOptions& options) {
   kv_dtype(options.kv);
   activations(options.act);
-  if (options.name != "cpu" && options.name != "auto") check_f32(options.name, options);
+  if (options.name != "auto") check_formats(options.name, options);
 }
 
 std::unique_ptr<Backend> make_backend(const BackendOptions& options, const model::Config& config,
@@ -51,8 +57,8 @@ std::unique_ptr<Backend> make_backend(const BackendOptions& options, const model
     on_cpu = true;
 #if FS_HAS_CUDA
     try {
-      auto backend = cuda::device::make_backend(config, weights, 0);
-      check_f32(backend->name(), options);
+      auto backend = cuda::device::make_backend(config, weights, cuda_options(options));
+      check_formats(backend->name(), options);
       return backend;
     } catch (const Error& error) {
       if (options.notice) options.notice(std::string(error.what()) + "; the CPU computes instead");
@@ -66,7 +72,7 @@ std::unique_ptr<Backend> make_backend(const BackendOptions& options, const model
   if (options.name == "reference") return reference::make_backend(config, std::move(weights), threads);
   if (options.name == "cuda") {
 #if FS_HAS_CUDA
-    return cuda::device::make_backend(config, std::move(weights), 0);
+    return cuda::device::make_backend(config, std::move(weights), cuda_options(options));
 #else
     fail(ExitCode::device,
          "--backend cuda: this build has none; configure it with FS_CUDA=ON, or use --backend cpu");
@@ -74,7 +80,7 @@ std::unique_ptr<Backend> make_backend(const BackendOptions& options, const model
   }
   if (options.name == "cuda-emulated") {
 #if FS_HAS_CUDA_EMULATED
-    return cuda::emulated::make_backend(config, std::move(weights), 0);
+    return cuda::emulated::make_backend(config, std::move(weights), cuda_options(options));
 #else
     fail(ExitCode::device,
          "--backend cuda-emulated: this build has none; configure it with FS_CUDA_EMULATED=ON");
