@@ -150,6 +150,23 @@ void rms_norm(Stream& stream, const float* x, const float* weight, float eps, in
               float* out);
 /// out = x·Wᵀ, or out += where `add`.  x: [rows, W.cols], out: [rows, W.rows]
 void linear(Stream& stream, const DeviceMatrix& w, const float* x, int rows, bool add, float* out);
+/// Rows of activations as tensor cores take them: the nearest bf16 and, with three parts, the nearest to the
+/// rest and to the rest of that, which together are the fp32 value to its last bit. (Two would leave 2⁻¹⁷ of
+/// it, which layers amplify beyond the tolerance.)
+struct SplitRows {
+  int pitch = 0;         ///< values from one row to the next, those behind the last column zero
+  int parts = 1;         ///< 1 or 3
+  Bf16* data = nullptr;  ///< [parts, rows, pitch]
+};
+inline constexpr int split_depth = 32;  ///< columns of a step
+inline constexpr int split_pitch(int cols) { return (cols + split_depth - 1) / split_depth * split_depth; }
+void split_activations(Stream& stream, const float* x, int rows, int cols, const SplitRows& to);
+/// linear() on tensor cores, from compute capability 8.0 on (tensor_cores() says), for some formats. Sums and
+/// products are fp32; with one part only, x is rounded to bf16.
+inline constexpr bool linear_tensor_takes(WeightFormat format) {
+  return format == WeightFormat::bf16 || format == WeightFormat::q8_0 || format == WeightFormat::int4;
+}
+void linear_tensor(Stream& stream, const DeviceMatrix& w, const SplitRows& x, int rows, bool add, float* out);
 /// QK-norm and RoPE of the queries and keys in qkv, in place; keys and values also into the cache, rounded to
 /// its format in both.  qkv: [rows, qkv_width]
 void rotate(Stream& stream, const AttentionShape& shape, const Rotation& rotation, float* qkv, int rows,
@@ -161,6 +178,11 @@ void store_kv(Stream& stream, const AttentionShape& shape, float* qkv, int rows,
 /// q_width]
 void attention_prefill(Stream& stream, const AttentionShape& shape, const float* qkv, const LayerCache& cache,
                        int rows, int first_position, float* mixed);
+/// The same on tensor cores, for head_dim up to flash_most_dim: queries, keys, values and the shares of the
+/// softmax are rounded to bf16.
+inline constexpr int flash_most_dim = 128;
+void attention_prefill_tensor(Stream& stream, const AttentionShape& shape, const float* qkv,
+                              const LayerCache& cache, int rows, int first_position, float* mixed);
 /// act = silu(gate)·up.  All [count]
 void swiglu_pairs(Stream& stream, const float* gate, const float* up, std::size_t count, float* act);
 

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <span>
 #include <string>
@@ -23,6 +24,7 @@
 
 #if defined(FS_EMULATED)
 #include "emulator/memory.h"
+#include "emulator/stand_in.h"
 #endif
 
 namespace fs::cuda::FS_GPU_BUILD {
@@ -47,6 +49,19 @@ std::unique_ptr<Backend> cuda_of(const model::Config& config) {
 }
 std::unique_ptr<Backend> reference_of(const model::Config& config) {
   return reference::make_backend(config, synthetic_weights(config), 2);
+}
+
+/// Logits after `tokens`, the last `steps` of them one at a time and unwatched: through the recorded graph.
+std::vector<float> stepwise(const Backend& backend, std::span<const TokenId> tokens, std::size_t steps) {
+  Session session(backend, tokens.size());
+  std::vector<float> all;
+  const auto keep = [&](std::span<const float> logits) {
+    all.insert(all.end(), logits.begin(), logits.end());
+  };
+  keep(session.forward(tokens.first(tokens.size() - steps)));
+  for (std::size_t i = tokens.size() - steps; i < tokens.size(); ++i)
+    keep(session.forward(tokens.subspan(i, 1)));
+  return all;
 }
 
 TEST(CudaBackend, MatchesTheReferenceAtEveryTap) {
@@ -97,6 +112,34 @@ TEST(CudaBackend, MatchesTheReferenceBehindAPrefix) {  // across chunks of the d
   }
 }
 
+/// --act bf16: every product of a prefill rounds its input, so the taps behind one err by the rounding, at
+/// most 2⁻⁹ of each input; a decode step is exact.
+TEST(CudaBackend, RoundsTheActivationsOfAPrefillWhereItMay) {
+  const model::Config config = model::synthetic_config("tiny-odd");
+  const auto fast = make_backend(config, synthetic_weights(config), {.fast = true});
+  const auto exact = cuda_of(config), want = reference_of(config);
+  const auto tokens = some_tokens(17, config.vocab_size);
+  const TapLog rounded = taps_of(*fast, {}, tokens), right = taps_of(*want, {}, tokens);
+  ASSERT_EQ(rounded.entries.size(), right.entries.size());
+  for (std::size_t i = 0; i < right.entries.size(); ++i) {
+    const auto &got = rounded.entries[i].values, &wanted = right.entries[i].values;
+    double squares = 0, differences = 0;
+    for (std::size_t j = 0; j < wanted.size(); ++j) {
+      squares += double{wanted[j]} * wanted[j];
+      differences += (double{got[j]} - wanted[j]) * (double{got[j]} - wanted[j]);
+    }
+    const double relative = std::sqrt(differences / squares);
+    const bool before_any_product = i < 2;  // embed, attn_norm
+    EXPECT_LT(relative, before_any_product ? 1e-6 : 0.03) << right.entries[i].key;
+    if (gpu::tensor_cores() && !before_any_product) {
+      EXPECT_GT(relative, 1e-4) << right.entries[i].key;
+    }
+  }
+  Session one(*fast, 1), other(*exact, 1);
+  const auto a = one.forward(std::span(tokens).first(1)), b = other.forward(std::span(tokens).first(1));
+  EXPECT_TRUE(std::equal(a.begin(), a.end(), b.begin(), b.end()));
+}
+
 TEST(CudaBackend, MatchesTheReferenceForOtherShapes) {
   for (const std::size_t group : {1U, 2U, 3U, 8U}) {
     for (const std::size_t head_dim : {2U, 20U, 130U}) {
@@ -113,19 +156,6 @@ TEST(CudaBackend, MatchesTheReferenceForOtherShapes) {
       }
     }
   }
-}
-
-/// Logits after `tokens`, the last `steps` of them one at a time and unwatched: through the recorded graph.
-std::vector<float> stepwise(const Backend& backend, std::span<const TokenId> tokens, std::size_t steps) {
-  Session session(backend, tokens.size());
-  std::vector<float> all;
-  const auto keep = [&](std::span<const float> logits) {
-    all.insert(all.end(), logits.begin(), logits.end());
-  };
-  keep(session.forward(tokens.first(tokens.size() - steps)));
-  for (std::size_t i = tokens.size() - steps; i < tokens.size(); ++i)
-    keep(session.forward(tokens.subspan(i, 1)));
-  return all;
 }
 
 TEST(CudaBackend, ReplaysItsGraphToTheSameValues) {
@@ -182,6 +212,17 @@ TEST(CudaBackend, GivesTheSameLogitsForAnyChunking) {
   const auto cuda = cuda_of(config);
   for (const std::size_t chunk : {7U, 64U, 80U}) {
     expect_close(collect(*cuda, chunk), want, fmt::format("chunk {}", chunk));
+  }
+}
+
+TEST(CudaBackend, RunsPromptsInChunksOfTheSizeAskedFor) {
+  const model::Config config = model::synthetic_config("tiny-odd");
+  const auto tokens = some_tokens(70, config.vocab_size);
+  const auto want = stepwise(*reference_of(config), tokens, 0);
+  for (const std::size_t chunk : {1U, 3U, 64U}) {
+    const auto cuda = make_backend(config, synthetic_weights(config), {.prefill_chunk = chunk});
+    EXPECT_EQ(cuda->preferred_chunk(), chunk);
+    expect_close(stepwise(*cuda, tokens, 0), want, fmt::format("chunk {}", chunk));
   }
 }
 
@@ -315,6 +356,15 @@ TEST(CudaBackend, PicksTheReferencesTokensOnTheBundledModel) {
 }
 
 #if defined(FS_EMULATED)
+TEST(CudaBackend, NeedsNoTensorCores) {  // a card of before 8.0 has none for bf16
+  gpu::emulator::stand_in().cards[0].major = 7;
+  gpu::emulator::stand_in().cards[0].minor = 5;
+  const model::Config config = model::synthetic_config("tiny-odd");
+  const auto tokens = some_tokens(17, config.vocab_size);
+  expect_same_taps(taps_of(*cuda_of(config), {}, tokens), taps_of(*reference_of(config), {}, tokens), "7.5");
+  gpu::emulator::stand_in() = {};
+}
+
 TEST(CudaBackend, ReadsEachWeightAndEachKeyOnceAStep) {
   const auto checkpoint = model::Checkpoint::open(model::locate(std::string(FS_SOURCE_DIR "/golden/tiny")));
   const model::Config& config = checkpoint.config();

@@ -232,6 +232,33 @@ class Kernels : public ::testing::Test {
     expect_close(get(added), want, fmt::format("linear, added, {} tokens {} x {}", tokens, rows, cols));
   }
 
+  /// On tensor cores, with all of x and with x rounded to bf16, which the reference is then given.
+  void check_linear_tensor(Dtype dtype, std::size_t tokens, std::size_t rows, std::size_t cols) {
+    if (!tensor_cores()) return;
+    const Weights w(stream, dtype, rows, cols, 40);
+    Floats x = random_floats(tokens * cols, 41, 2);
+    const auto dx = put(x);
+    const int n = static_cast<int>(tokens), pitch = split_pitch(static_cast<int>(cols));
+    const DeviceArray<Bf16> data(3 * tokens * static_cast<std::size_t>(pitch));
+    const std::string what = fmt::format("{} tokens {} x {} in {}", tokens, rows, cols, model::name(dtype));
+    for (const bool exact : {true, false}) {
+      const SplitRows split = {pitch, exact ? 3 : 1, data.data()};
+      split_activations(stream, dx.data(), n, static_cast<int>(cols), split);
+      if (!exact) {
+        for (float& value : x) value = model::bf16_to_float(model::float_to_bf16(value));
+      }
+      Floats want = random_floats(tokens * rows, 42);
+      const auto added = put(want);
+      const DeviceArray<float> out(want.size());
+      linear_tensor(stream, w.device, split, n, false, out.data());
+      linear_tensor(stream, w.device, split, n, true, added.data());
+      const Floats plain = product(w, x);
+      expect_close(get(out), plain, fmt::format("linear_tensor, exact {}, {}", exact, what));
+      reference::add(want, plain);
+      expect_close(get(added), want, fmt::format("linear_tensor, exact {}, added, {}", exact, what));
+    }
+  }
+
   void check_swiglu_pairs(std::size_t count) {
     Floats gate = random_floats(count, 20, 8);
     const Floats up = random_floats(count, 21);
@@ -396,6 +423,44 @@ class Kernels : public ::testing::Test {
     EXPECT_EQ(get(keys), before) << what;
   }
 
+  /// The same on tensor cores, which the reference is given the rounded queries, keys and values of; a share
+  /// of the softmax is then off by its own rounding, 2⁻⁹ of it, and so is the sum over it.
+  void check_prefill_tensor(std::size_t n_q, std::size_t n_kv, std::size_t dim, std::size_t start,
+                            std::size_t rows, Dtype kv = Dtype::f32) {
+    if (!tensor_cores()) return;
+    const std::string what = fmt::format("tensor cores, {} heads, {} KV heads of {} in {}, {} rows at {}",
+                                         n_q, n_kv, dim, model::name(kv), rows, start);
+    Attention a = make_attention(n_q, n_kv, dim, start, rows, kv);
+    const auto qkv = put(a.qkv), q_norm = put(a.q_norm), k_norm = put(a.k_norm), angles = put(a.angles);
+    const auto keys = put(a.cached_keys), values = put(a.cached_values);
+    const DeviceArray<float> mixed(a.q.size());
+    const LayerCache cache = a.on(keys, values);
+    const auto n = static_cast<int>(rows), first = static_cast<int>(start);
+    rotate(stream, a.shape, {q_norm.data(), k_norm.data(), angles.data(), static_cast<float>(eps)},
+           qkv.data(), n, first, cache);
+    attention_prefill_tensor(stream, a.shape, qkv.data(), cache, n, first, mixed.data());
+
+    const auto round = [](Floats x) {
+      for (float& value : x) value = model::bf16_to_float(model::float_to_bf16(value));
+      return x;
+    };
+    const Floats turned = get(qkv);
+    for (std::size_t r = 0; r < rows; ++r) {
+      std::copy_n(turned.data() + r * turned.size() / rows, n_q * dim, a.q.data() + r * n_q * dim);
+    }
+    const Floats k = round(check_cache(a, keys, a.keys, what)),
+                 v = round(check_cache(a, values, a.values, what));
+    Floats want(a.q.size()), sizes(v), bound(a.q.size());
+    reference::attention(pool, a.config, round(a.q), k, v, start, want);
+    for (float& value : sizes) value = std::abs(value);
+    reference::attention(pool, a.config, round(a.q), k, sizes, start, bound);
+    const Floats got = get(mixed);
+    for (std::size_t i = 0; i < want.size(); ++i) {
+      ASSERT_TRUE(std::abs(got[i] - want[i]) <= 0x1p-8F * bound[i] + 1e-4F)
+          << what << " element " << i << ": " << got[i] << ", expected " << want[i];
+    }
+  }
+
   Stream stream;
   ThreadPool pool{2};
 };
@@ -441,6 +506,18 @@ TEST_F(Kernels, PrefillKernelsMatchForAnyNumberOfTokens) {
   check_swiglu_pairs(3072 * 129);
 }
 
+TEST_F(Kernels, TensorCoresMatchForAnyNumberOfTokens) {
+  for (const Dtype dtype : {Dtype::bf16, Dtype::q8_0, Dtype::int4}) {
+    for (const std::size_t tokens : every_row_count) {
+      check_linear_tensor(dtype, tokens, 37, 26);
+      check_linear_tensor(dtype, tokens, 130, 257);
+    }
+    check_linear_tensor(dtype, 1, 1, 1);
+    check_linear_tensor(dtype, 17, 128, 1024);
+  }
+  check_linear_tensor(Dtype::bf16, 17, 1024, 3072);
+}
+
 TEST_F(Kernels, AttentionDecodeMatchesAtAnyPosition) {
   for (const std::size_t at : {0U, 1U, 63U, 64U, 127U, 128U, 1023U, 1024U, 2047U}) {
     check_attention_decode(4, 2, 128, at, false);
@@ -476,6 +553,16 @@ TEST_F(Kernels, AttentionPrefillMatchesForAnyRowsAtAnyPosition) {
     check_prefill(2, 1, 128, start, 17);
   }
   for (const std::size_t dim : {2U, 33U * 2, 256U}) check_prefill(3, 1, dim, 40, 20);
+}
+
+TEST_F(Kernels, FlashAttentionMatchesForAnyRowsAtAnyPosition) {
+  for (const std::size_t start : {0U, 1U, 127U, 128U, 500U}) {
+    for (const std::size_t rows : every_row_count) check_prefill_tensor(2, 1, 20, start, rows);
+    check_prefill_tensor(2, 1, 128, start, 17);
+  }
+  check_prefill_tensor(1, 1, 64, 2047, 5);
+  for (const Dtype kv : {Dtype::f16, Dtype::bf16}) check_prefill_tensor(4, 2, 66, 70, 70, kv);
+  check_prefill_tensor(3, 3, 2, 40, 20);
 }
 
 TEST_F(Kernels, SamplePicksTheLowestOfEqualLogits) {
@@ -573,6 +660,8 @@ TEST_F(Kernels,
   check_embed(Dtype::q8_0, 1, 40);
   check_rms_norm(1, 26);
   check_linear(Dtype::int4, 1, 3, 40);
+  check_linear_tensor(Dtype::bf16, 1, 3, 40);
+  check_linear_tensor(Dtype::q8_0, 1, 3, 40);
   check_swiglu_pairs(3);
   Sampling how;
   how.temperature = 1;
@@ -581,6 +670,7 @@ TEST_F(Kernels,
   EXPECT_EQ(choose_from(random_floats(70, 36), how, 0).state[state_chosen], 1);
   check_attention_decode(2, 1, 6, 1, false);
   check_prefill(1, 1, 6, 1, 5);
+  check_prefill_tensor(1, 1, 6, 1, 5);
 }
 
 TEST_F(Kernels, MatchUnderEverySchedule) {
@@ -601,6 +691,7 @@ TEST_F(Kernels, MatchUnderEverySchedule) {
       check_mlp_down(dtype, 37, 26);
       check_head(dtype, 200, 26);
       check_linear(dtype, 5, 70, 40);
+      if (linear_tensor_takes(cuda::FS_GPU_BUILD::format_of(dtype))) check_linear_tensor(dtype, 5, 70, 140);
       check_attention_decode(6, 2, 10, 130, false, dtype);
     }
     check_rms_norm(3, 26);
@@ -612,6 +703,7 @@ TEST_F(Kernels, MatchUnderEverySchedule) {
     check_prefill(4, 2, 20, 33, 20);
     check_attention_decode(6, 2, 10, 70, false, Dtype::bf16, Dtype::f16);
     check_prefill(4, 2, 20, 33, 20, Dtype::bf16);
+    check_prefill_tensor(2, 1, 20, 63, 20, Dtype::f16);
   }
 }
 

@@ -51,6 +51,7 @@ void launch(Stream& stream, const LaunchShape& shape, void (*kernel)(Parameters.
   config.attrs = &attribute;
   config.numAttrs = shape.cooperative || dependent_launch() ? 1 : 0;
   check(cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...), shape.kernel);
+  if (stream.waits()) check(cudaStreamSynchronize(config.stream), shape.kernel);
 }
 
 inline constexpr std::uint32_t all_lanes = ~0U;
@@ -198,6 +199,8 @@ FS_DEVICE T load_coherent(const T* from) {
 FS_DEVICE std::uint32_t shared_address(const void* shared) {
   return static_cast<std::uint32_t>(__cvta_generic_to_shared(shared));
 }
+// From compute capability 8.0 on; older cards are never given a kernel that uses them.
+#if __CUDA_ARCH__ >= 800
 FS_DEVICE void copy_async16(void* shared, const void* global, bool valid = true) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(shared)), "l"(global),
                "r"(valid ? 16 : 0)
@@ -208,6 +211,12 @@ template <int groups>
 FS_DEVICE void wait_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(groups) : "memory");
 }
+#else
+FS_DEVICE void copy_async16(void*, const void*, bool = true) { __trap(); }
+FS_DEVICE void commit_copies() {}
+template <int groups>
+FS_DEVICE void wait_copies() {}
+#endif
 
 FS_DEVICE void load_matrices(std::uint32_t (&f)[4], const void* row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
@@ -222,11 +231,15 @@ FS_DEVICE void load_matrices_transposed(std::uint32_t (&f)[4], const void* row) 
                : "memory");
 }
 FS_DEVICE void multiply_bf16(float (&d)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1) {
+#if __CUDA_ARCH__ >= 800
   asm volatile(
       "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
       "{%0,%1,%2,%3};"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+#else
+  __trap();
+#endif
 }
 FS_DEVICE int dot_of_bytes(std::uint32_t a, std::uint32_t b, int c) {
   return __dp4a(static_cast<int>(a), static_cast<int>(b), c);

@@ -1,10 +1,12 @@
 #include "cuda/backend.h"
 
+#include <fmt/format.h>
+
 #include <string>
-#include <vector>
 
 #include "base/error.h"
 #include "cuda/cuda.h"
+#include "cuda/memory_plan.h"
 
 namespace fs::cuda::FS_GPU_BUILD {
 namespace {
@@ -14,29 +16,42 @@ constexpr int least_capability = 75;  // times ten: Turing
 
 }  // namespace
 
+engine::Devices devices() {
+  engine::Devices found;
+  for (const gpu::DeviceInfo& card : gpu::devices(found.none_because)) {
+    std::string because;
+    if (10 * card.major + card.minor < least_capability) {
+      because = fmt::format("compute capability {}.{}, the CUDA backend needs {}.{}", card.major, card.minor,
+                            least_capability / 10, least_capability % 10);
+    }
+    found.all.push_back({card.name, card.major, card.minor, card.memory, because});
+  }
+  return found;
+}
+
 std::unique_ptr<engine::Backend> make_backend(const model::Config& config, model::Weights weights,
                                               const Options& options) {
-  std::string reason;
-  const std::vector<gpu::DeviceInfo> found = gpu::devices(reason);
-  if (found.empty()) fail(ExitCode::device, "no CUDA device: {}", reason);
-  const int index = options.device;
-  if (index < 0 || static_cast<std::size_t>(index) >= found.size()) {
-    fail(ExitCode::device, "CUDA device {}: there are {}, numbered from 0", index, found.size());
+  const engine::Devices found = devices();
+  if (found.all.empty()) fail(ExitCode::device, "no CUDA device: {}", found.none_because);
+  if (options.device >= found.all.size()) {
+    fail(ExitCode::device, "--device {}: there {} (fs devices lists them)", options.device,
+         found.all.size() == 1 ? fmt::format("is only 0, {}", found.all.front().name)
+                               : fmt::format("are 0 to {}", found.all.size() - 1));
+  }
+  const engine::Device& device = found.all[options.device];
+  if (!device.unusable_because.empty()) {
+    fail(ExitCode::device, "{}: {}; use --backend cpu", device.name, device.unusable_because);
   }
   if (config.head_dim > most_head_dim) {
     fail(ExitCode::unusable, "head_dim {}: the CUDA backend takes up to {}; use --backend cpu",
          config.head_dim, most_head_dim);
   }
-  const gpu::DeviceInfo& device = found[static_cast<std::size_t>(index)];
-  if (10 * device.major + device.minor < least_capability) {
-    fail(ExitCode::device, "{}: compute capability {}.{}, the CUDA backend needs {}.{}; use --backend cpu",
-         device.name, device.major, device.minor, least_capability / 10, least_capability % 10);
-  }
-  gpu::select_device(index);
-  const std::size_t needed = DeviceWeights::bytes(weights), free = gpu::free_memory();
-  if (needed > free) {
-    fail(ExitCode::device, "{}: {} MiB free, the weights need {} MiB; use --backend cpu", device.name,
-         free >> 20U, needed >> 20U);
+  gpu::select_device(static_cast<int>(options.device));
+  const MemoryPlan plan = memory_plan(config, weights, options);
+  check(plan, options.context, device.name);
+  if (options.notice) {
+    options.notice(
+        fmt::format("{} (device {}): {}", device.name, options.device, text(plan, options.context)));
   }
   return std::make_unique<Cuda>(config, weights, options);
 }

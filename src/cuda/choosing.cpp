@@ -31,13 +31,13 @@ std::optional<gpu::Sampling> sampling_of(const engine::Sampler& sampler, std::sp
 }  // namespace
 
 void Cuda::set_state(TokenId token, std::size_t position, const gpu::Sampling& sampling) const {
-  int* const state = host_state_.data();
+  int* const state = state_.host_state.data();
   state[gpu::state_token] = static_cast<int>(token);
   state[gpu::state_position] = static_cast<int>(position);
   state[gpu::state_chosen] = state[gpu::state_stopped] = 0;
-  *host_sampling_.data() = sampling;
-  gpu::copy_to_device(state_.data(), state, state_.bytes(), stream_);
-  gpu::copy_to_device(sampling_.data(), host_sampling_.data(), sampling_.bytes(), stream_);
+  *state_.host_sampling.data() = sampling;
+  gpu::copy_to_device(state_.state.data(), state, state_.state.bytes(), stream_);
+  gpu::copy_to_device(state_.sampling.data(), state_.host_sampling.data(), state_.sampling.bytes(), stream_);
 }
 
 /// Steps that choose the next one's token themselves: queued at once, waited for once.
@@ -48,21 +48,25 @@ std::size_t Cuda::continue_with(engine::KvCache& kv_cache, const engine::Continu
   const std::size_t steps = std::min(wanted.choices.size(), most_ahead);
   cache.grow(wanted.first_position + steps);
   set_state(wanted.token, wanted.first_position, *sampling);
-  if (!cache.choosing_step) {
-    cache.choosing_step = std::make_unique<gpu::Graph>(stream_, [&] {
-      decode_step(cache, Pass{});
-      gpu::sample(stream_, logits_.data(), head_blocks(), static_cast<int>(blocks_of_head()),
-                  sampling_.data(), state_.data(), chosen_ids_.data(), chosen_logs_.data());
-    });
+  const auto step = [&] {
+    decode_step(cache, Pass{});
+    gpu::sample(stream_, state_.logits.data(), state_.head(),
+                gpu::head_blocks(static_cast<int>(config_.vocab_size)), state_.sampling.data(),
+                state_.state.data(), state_.chosen_ids.data(), state_.chosen_logs.data());
+  };
+  if (!stream_.waits() && !cache.choosing_step) {
+    cache.choosing_step = std::make_unique<gpu::Graph>(stream_, step);
   }
-  for (std::size_t i = 0; i < steps; ++i) cache.choosing_step->launch(stream_);
-  gpu::copy_to_host(host_state_.data(), state_.data(), state_.bytes(), stream_);
-  gpu::copy_to_host(host_ids_.data(), chosen_ids_.data(), chosen_ids_.bytes(), stream_);
-  gpu::copy_to_host(host_logs_.data(), chosen_logs_.data(), chosen_logs_.bytes(), stream_);
+  for (std::size_t i = 0; i < steps; ++i) {
+    stream_.waits() ? step() : cache.choosing_step->launch(stream_);
+  }
+  gpu::copy_to_host(state_.host_state.data(), state_.state.data(), state_.state.bytes(), stream_);
+  gpu::copy_to_host(state_.host_ids.data(), state_.chosen_ids.data(), state_.chosen_ids.bytes(), stream_);
+  gpu::copy_to_host(state_.host_logs.data(), state_.chosen_logs.data(), state_.chosen_logs.bytes(), stream_);
   stream_.synchronize();
-  const auto chosen = static_cast<std::size_t>(host_state_.data()[gpu::state_chosen]);
+  const auto chosen = static_cast<std::size_t>(state_.host_state.data()[gpu::state_chosen]);
   for (std::size_t i = 0; i < chosen; ++i) {
-    wanted.choices[i] = {static_cast<TokenId>(host_ids_.data()[i]), host_logs_.data()[i]};
+    wanted.choices[i] = {static_cast<TokenId>(state_.host_ids.data()[i]), state_.host_logs.data()[i]};
   }
   return chosen;
 }

@@ -5,6 +5,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/error.h"
+#include "cuda/memory_plan.h"
+
 namespace fs::cuda::FS_GPU_BUILD {
 namespace {
 
@@ -41,9 +44,36 @@ std::size_t KvCache::half_bytes(std::size_t capacity) const {
          gpu::kv_element_bytes(format_);
 }
 
+std::size_t KvCache::bytes(const model::Config& config, gpu::KvFormat format, std::size_t positions) {
+  const auto pitch = static_cast<std::size_t>(shape_of(config).pitch());
+  return positions * (config.n_layers * 2 * config.n_kv_heads * pitch * gpu::kv_element_bytes(format) +
+                      config.head_dim * sizeof(float));
+}
+
+void KvCache::check_fits() const {
+  const std::size_t needed = bytes(config_, format_, context_), free = gpu::free_memory();
+  if (needed <= free) return;
+  fail(ExitCode::device,
+       "a context of {} tokens needs {} MiB of keys and values, {} MiB are free: --ctx {} fits", context_,
+       mebibytes(needed), mebibytes(free), free / bytes(config_, format_, 1));
+}
+
+std::size_t KvCache::next_capacity(std::size_t positions) const {
+  const std::size_t free = gpu::free_memory();
+  const auto fits = [&](std::size_t count) { return bytes(config_, format_, count) <= free; };
+  if (capacity_ == 0 && fits(context_) && !fits(2 * context_)) return context_;
+  const std::size_t doubled = std::min(context_, std::max({positions, 2 * capacity_, first_capacity}));
+  if (fits(doubled)) return doubled;
+  if (fits(positions)) return positions;
+  // What there is now would be free for a cache that takes it all from the start.
+  fail(ExitCode::device,
+       "no device memory for the keys and values of {} tokens, {} MiB are free: --ctx {} fits", positions,
+       mebibytes(free), capacity_ + free / bytes(config_, format_, 1));
+}
+
 void KvCache::grow(std::size_t positions) {
   if (positions <= capacity_) return;
-  const std::size_t capacity = std::min(context_, std::max({positions, 2 * capacity_, first_capacity}));
+  const std::size_t capacity = next_capacity(positions);
   decode_step.reset();
   choosing_step.reset();
   stream_.synchronize();

@@ -2,6 +2,7 @@
 #include <vector>
 
 #include "cuda/cuda.h"
+#include "cuda/prefill_linear.h"
 
 namespace fs::cuda::FS_GPU_BUILD {
 
@@ -9,8 +10,9 @@ void Cuda::forward(engine::KvCache& kv_cache, const Pass& pass) const {
   auto& cache = static_cast<KvCache&>(kv_cache);
   const std::size_t rows = pass.tokens.size();
   cache.grow(pass.first_position + rows);
-  if (rows > prefill_.rows) {
-    prefill_ = Scratch(config_, std::max(rows, std::min(chunk_rows, 2 * prefill_.rows)));
+  if (rows > 1 && rows > prefill_.rows) {
+    prefill_ = Scratch();  // before there is another
+    prefill_ = Scratch(config_, std::max(rows, chunk_));
   }
   rows == 1 ? decode(cache, pass) : prefill(cache, pass);
 }
@@ -18,7 +20,7 @@ void Cuda::forward(engine::KvCache& kv_cache, const Pass& pass) const {
 /// One token: the recorded step, or kernel by kernel where somebody watches.
 void Cuda::decode(KvCache& cache, const Pass& pass) const {
   set_state(pass.tokens[0], pass.first_position, {.n_ids = static_cast<int>(config_.vocab_size)});
-  if (engine::watches(pass.taps, config_.n_layers)) {
+  if (stream_.waits() || engine::watches(pass.taps, config_.n_layers)) {
     decode_step(cache, pass);
   } else {
     if (!cache.decode_step) {
@@ -27,11 +29,11 @@ void Cuda::decode(KvCache& cache, const Pass& pass) const {
     cache.decode_step->launch(stream_);
   }
   if (pass.logit_rows != LogitRows::none) {
-    gpu::copy_to_host(host_logits_.data(), logits_.data(), logits_.bytes(), stream_);
+    gpu::copy_to_host(state_.host_logits.data(), state_.logits.data(), state_.logits.bytes(), stream_);
   }
   stream_.synchronize();
   if (pass.logit_rows != LogitRows::none) {
-    std::copy_n(host_logits_.data(), config_.vocab_size, pass.logits.data());
+    std::copy_n(state_.host_logits.data(), config_.vocab_size, pass.logits.data());
     engine::deliver(pass, TapPoint::logits, 0, 1, config_.vocab_size, pass.logits);
   }
 }
@@ -43,10 +45,10 @@ void Cuda::decode_step(const KvCache& cache, const Pass& pass) const {
   float* const x = decode_.x.data();
   float* const normed = decode_.normed.data();
   float* const qkv = decode_.qkv.data();
-  const int* const position = state_.data() + gpu::state_position;
+  const int* const position = state_.state.data() + gpu::state_position;
   const auto hidden = static_cast<int>(c.hidden);
 
-  gpu::embed(stream_, weights_.embed_tokens, state_.data() + gpu::state_token, 1, x);
+  gpu::embed(stream_, weights_.embed_tokens, state_.state.data() + gpu::state_token, 1, x);
   tap(pass, TapPoint::embed, 0, 1, c.hidden, x);
 
   for (std::size_t l = 0; l < c.n_layers; ++l) {
@@ -68,14 +70,15 @@ void Cuda::decode_step(const KvCache& cache, const Pass& pass) const {
                   layer);
       tap_qkv(pass, cache, l, qkv);
     }
-    gpu::attention_decode(stream_, attention_, qkv, rotated, rotation(cache, l), layer, position, partials());
+    gpu::attention_decode(stream_, attention_, qkv, rotated, rotation(cache, l), layer, position,
+                          state_.partials());
 
     const bool merged = wanted(pass, TapPoint::attn_out, l);
     if (merged) {
-      gpu::merge_partials(stream_, attention_, partials(), position, decode_.mixed.data());
+      gpu::merge_partials(stream_, attention_, state_.partials(), position, decode_.mixed.data());
       tap(pass, TapPoint::attn_out, l, c.n_q_heads, c.head_dim, decode_.mixed.data());
     }
-    gpu::attn_out(stream_, attention_, w.o_proj, partials(), position,
+    gpu::attn_out(stream_, attention_, w.o_proj, state_.partials(), position,
                   merged ? decode_.mixed.data() : nullptr, x);
     tap(pass, TapPoint::attn_resid, l, 1, c.hidden, x);
 
@@ -101,8 +104,8 @@ void Cuda::decode_step(const KvCache& cache, const Pass& pass) const {
     head_norm = nullptr;
   }
   if (pass.logit_rows == LogitRows::none) return;
-  gpu::head(stream_, weights_.lm_head, head_input, head_norm, eps_, sampling_.data(), logits_.data(),
-            head_blocks());
+  gpu::head(stream_, weights_.lm_head, head_input, head_norm, eps_, state_.sampling.data(),
+            state_.logits.data(), state_.head());
 }
 
 /// Many tokens: the same lines over all rows.
@@ -115,6 +118,10 @@ void Cuda::prefill(KvCache& cache, const Pass& pass) const {
   float* const normed = prefill_.normed.data();
   float* const qkv = prefill_.qkv.data();
   float* const mixed = prefill_.mixed.data();
+
+  PrefillLinear linear(stream_, exact_, blas_.get());
+  const bool flash = !exact_ && gpu::tensor_cores() && attention_.head_dim <= gpu::flash_most_dim;
+  const auto attention = flash ? gpu::attention_prefill_tensor : gpu::attention_prefill;
 
   set_state(pass.tokens[0], pass.first_position, {.n_ids = static_cast<int>(config_.vocab_size)});
   const std::vector<int> tokens(pass.tokens.begin(), pass.tokens.end());
@@ -129,26 +136,30 @@ void Cuda::prefill(KvCache& cache, const Pass& pass) const {
     gpu::rms_norm(stream_, x, w.input_norm, eps_, rows, hidden, normed);
     tap(pass, TapPoint::attn_norm, l, 1, c.hidden, normed);
 
-    gpu::linear(stream_, w.qkv, normed, rows, false, qkv);
+    linear.begin(prefill_, normed, rows, hidden);
+    linear(w.qkv, false, qkv);
     gpu::rotate(stream_, attention_, rotation(cache, l), qkv, rows, start, layer);
     tap_qkv(pass, cache, l, qkv);
 
-    gpu::attention_prefill(stream_, attention_, qkv, layer, rows, start, mixed);
+    attention(stream_, attention_, qkv, layer, rows, start, mixed);
     tap(pass, TapPoint::attn_out, l, c.n_q_heads, c.head_dim, mixed);
 
-    gpu::linear(stream_, w.o_proj, mixed, rows, true, x);
+    linear.begin(prefill_, mixed, rows, attention_.q_width());
+    linear(w.o_proj, true, x);
     tap(pass, TapPoint::attn_resid, l, 1, c.hidden, x);
 
     gpu::rms_norm(stream_, x, w.post_attention_norm, eps_, rows, hidden, normed);
     tap(pass, TapPoint::mlp_norm, l, 1, c.hidden, normed);
 
-    gpu::linear(stream_, w.gate_proj, normed, rows, false, prefill_.gate.data());
-    gpu::linear(stream_, w.up_proj, normed, rows, false, prefill_.up.data());
+    linear.begin(prefill_, normed, rows, hidden);
+    linear(w.gate_proj, false, prefill_.gate.data());
+    linear(w.up_proj, false, prefill_.up.data());
     gpu::swiglu_pairs(stream_, prefill_.gate.data(), prefill_.up.data(), n * c.intermediate,
                       prefill_.gate.data());
     tap(pass, TapPoint::mlp_act, l, 1, c.intermediate, prefill_.gate.data());
 
-    gpu::linear(stream_, w.down_proj, prefill_.gate.data(), rows, true, x);
+    linear.begin(prefill_, prefill_.gate.data(), rows, static_cast<int>(c.intermediate));
+    linear(w.down_proj, true, x);
     tap(pass, TapPoint::block_out, l, 1, c.hidden, x);
   }
 
@@ -156,15 +167,20 @@ void Cuda::prefill(KvCache& cache, const Pass& pass) const {
   tap(pass, TapPoint::final_norm, 0, 1, c.hidden, normed);
 
   if (pass.logit_rows == LogitRows::last) {
-    gpu::head(stream_, weights_.lm_head, normed + (n - 1) * c.hidden, nullptr, eps_, sampling_.data(),
-              logits_.data(), head_blocks());
-    gpu::copy_to_host(host_logits_.data(), logits_.data(), logits_.bytes(), stream_);
+    gpu::head(stream_, weights_.lm_head, normed + (n - 1) * c.hidden, nullptr, eps_, state_.sampling.data(),
+              state_.logits.data(), state_.head());
+    gpu::copy_to_host(state_.host_logits.data(), state_.logits.data(), state_.logits.bytes(), stream_);
     stream_.synchronize();
-    std::copy_n(host_logits_.data(), c.vocab_size, pass.logits.data());
+    std::copy_n(state_.host_logits.data(), c.vocab_size, pass.logits.data());
   } else if (pass.logit_rows == LogitRows::all) {
-    const DeviceArray<float> all(n * c.vocab_size);
-    gpu::linear(stream_, weights_.lm_head, normed, rows, false, all.data());
-    gpu::copy_to_host(pass.logits.data(), all.data(), all.bytes(), stream_);
+    const DeviceArray<float> logits(std::min(n, logit_rows) * c.vocab_size);
+    for (std::size_t first = 0; first < n; first += logit_rows) {
+      const std::size_t count = std::min(logit_rows, n - first);
+      linear.begin(prefill_, normed + first * c.hidden, static_cast<int>(count), hidden);
+      linear(weights_.lm_head, false, logits.data());
+      gpu::copy_to_host(pass.logits.data() + first * c.vocab_size, logits.data(),
+                        count * c.vocab_size * sizeof(float), stream_);
+    }
     stream_.synchronize();
   } else {
     stream_.synchronize();
