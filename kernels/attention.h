@@ -6,6 +6,42 @@
 namespace fs::gpu {
 inline namespace FS_GPU_BUILD {
 
+/// `value` as the format holds it.
+template <class Element>
+FS_DEVICE float rounded(float value) {
+  Element held;
+  store_as(&held, value);
+  return to_float(held);
+}
+
+/// 16 bytes of a cached head as fp32.
+template <class Element>
+FS_DEVICE void decode_cached(const U32x4& held, float (&to)[16 / sizeof(Element)]) {
+  const std::uint32_t words[4] = {held.x, held.y, held.z, held.w};
+  FS_UNROLL
+  for (int i = 0; i < 4; ++i) {
+    if constexpr (sizeof(Element) == 4) {
+      to[i] = as_float(words[i]);
+    } else {
+      to[2 * i] = to_float(Element{static_cast<std::uint16_t>(words[i] & 0xFFFFU)});
+      to[2 * i + 1] = to_float(Element{static_cast<std::uint16_t>(words[i] >> 16U)});
+    }
+  }
+}
+
+/// Calls `use` with a null pointer to the type of a format's elements.
+template <class Use>
+void with_kv_format(KvFormat format, Use use) {
+  switch (format) {
+    case KvFormat::f32:
+      return use(static_cast<float*>(nullptr));
+    case KvFormat::f16:
+      return use(static_cast<F16*>(nullptr));
+    case KvFormat::bf16:
+      return use(static_cast<Bf16*>(nullptr));
+  }
+}
+
 /// Positions in one chunk when `positions` of them are split: both attention_decode and the merge ask.
 FS_DEVICE int chunk_length(int positions) {
   const int even = (positions + decode_splits - 1) / decode_splits;

@@ -13,13 +13,20 @@ constexpr int prefill_floats(int pitch) {
   return query_rows * pitch + key_rows * (pitch + 4) + key_rows * pitch + query_rows * key_rows;
 }
 
+FS_DEVICE float cached(KvFormat format, const void* values, std::size_t at) {
+  if (format == KvFormat::f32) return static_cast<const float*>(values)[at];
+  if (format == KvFormat::f16) return to_float(static_cast<const F16*>(values)[at]);
+  return to_float(static_cast<const Bf16*>(values)[at]);
+}
+
 /// Flash attention in fp32: 16 query rows of one head a block, 4 a warp, over tiles of 32 keys with a running
 /// softmax (Dao et al. 2022). In a tile a lane scores one key, then sums some of the head's components.
 /// Grid: [query tiles, n_q_heads]. per_lane: components a lane, 32·per_lane ≥ head_dim.
 template <int per_lane>
 FS_KERNEL(prefill_threads)
 attention_prefill_kernel(int n_q_heads, int n_kv_heads, int head_dim, int pitch, const float* qkv,
-                         const float* keys, const float* values, int rows, int first_position, float* mixed) {
+                         KvFormat format, const void* keys, const void* values, int rows, int first_position,
+                         float* mixed) {
   FS_DYNAMIC_SHARED(float, shared);
   wait_for_previous_kernel();
   float* const q = shared;                      // [query_rows, pitch]
@@ -57,8 +64,8 @@ attention_prefill_kernel(int n_q_heads, int n_kv_heads, int head_dim, int pitch,
       const int key = first_key + i / pitch, d = i % pitch;
       const std::size_t at =
           static_cast<std::size_t>(key) * cache_row + static_cast<std::size_t>(kv_head * pitch + d);
-      k[i / pitch * (pitch + 4) + d] = key < visible ? keys[at] : 0.0F;
-      v[i] = key < visible ? values[at] : 0.0F;
+      k[i / pitch * (pitch + 4) + d] = key < visible ? cached(format, keys, at) : 0.0F;
+      v[i] = key < visible ? cached(format, values, at) : 0.0F;
     }
     sync_threads();
     FS_UNROLL
@@ -120,9 +127,9 @@ void attention_prefill(Stream& stream, const AttentionShape& shape, const float*
            {"attention_prefill", static_cast<unsigned>((rows + query_rows - 1) / query_rows),
             static_cast<unsigned>(shape.n_q_heads), prefill_threads,
             static_cast<std::size_t>(prefill_floats(shape.pitch())) * sizeof(float)},
-           kernel, shape.n_q_heads, shape.n_kv_heads, shape.head_dim, shape.pitch(), qkv,
-           static_cast<const float*>(cache.keys), static_cast<const float*>(cache.values), rows,
-           first_position, mixed);
+           kernel, shape.n_q_heads, shape.n_kv_heads, shape.head_dim, shape.pitch(), qkv, cache.format,
+           static_cast<const void*>(cache.keys), static_cast<const void*>(cache.values), rows, first_position,
+           mixed);
   };
   if (shape.head_dim <= 32) {
     run(attention_prefill_kernel<1>);

@@ -44,17 +44,23 @@ struct DeviceMatrix {
 /// The widths of attention.
 struct AttentionShape {
   int n_q_heads = 0, n_kv_heads = 0, head_dim = 0;
-  /// Values from one cached head to the next: head_dim rounded up to whole vectors, the rest zero.
-  int pitch() const { return (head_dim + 3) / 4 * 4; }
+  /// Values from one cached head to the next: head_dim rounded up to whole vectors of any format, the rest
+  /// zero.
+  int pitch() const { return (head_dim + 7) / 8 * 8; }
   int q_width() const { return n_q_heads * head_dim; }
   int kv_width() const { return n_kv_heads * head_dim; }
   int qkv_width() const { return q_width() + 2 * kv_width(); }
 };
 
+/// How keys and values are stored.
+enum class KvFormat { f32, f16, bf16 };
+inline constexpr std::size_t kv_element_bytes(KvFormat format) { return format == KvFormat::f32 ? 4 : 2; }
+
 /// Keys (after QK-norm and RoPE) and values of one layer: [positions, n_kv_heads, pitch] each.
 struct LayerCache {
-  float* keys = nullptr;
-  float* values = nullptr;
+  KvFormat format = KvFormat::f32;
+  void* keys = nullptr;
+  void* values = nullptr;
 };
 
 /// The weights and angles that turn projections into queries and keys.
@@ -144,14 +150,39 @@ void rms_norm(Stream& stream, const float* x, const float* weight, float eps, in
               float* out);
 /// out = x·Wᵀ, or out += where `add`.  x: [rows, W.cols], out: [rows, W.rows]
 void linear(Stream& stream, const DeviceMatrix& w, const float* x, int rows, bool add, float* out);
-/// QK-norm and RoPE of the queries and keys in qkv, in place; keys and values also into the cache.
-/// qkv: [rows, qkv_width]
+/// Rows of activations as tensor cores take them: the nearest bf16 and, with three parts, the nearest to the
+/// rest and to the rest of that, which together are the fp32 value to its last bit. (Two would leave 2⁻¹⁷ of
+/// it, which layers amplify beyond the tolerance.)
+struct SplitRows {
+  int pitch = 0;         ///< values from one row to the next, those behind the last column zero
+  int parts = 1;         ///< 1 or 3
+  Bf16* data = nullptr;  ///< [parts, rows, pitch]
+};
+inline constexpr int split_depth = 32;  ///< columns of a step
+inline constexpr int split_pitch(int cols) { return (cols + split_depth - 1) / split_depth * split_depth; }
+void split_activations(Stream& stream, const float* x, int rows, int cols, const SplitRows& to);
+/// linear() on tensor cores, from compute capability 8.0 on (tensor_cores() says), for some formats. Sums and
+/// products are fp32; with one part only, x is rounded to bf16.
+inline constexpr bool linear_tensor_takes(WeightFormat format) {
+  return format == WeightFormat::bf16 || format == WeightFormat::q8_0 || format == WeightFormat::int4;
+}
+void linear_tensor(Stream& stream, const DeviceMatrix& w, const SplitRows& x, int rows, bool add, float* out);
+/// QK-norm and RoPE of the queries and keys in qkv, in place; keys and values also into the cache, rounded to
+/// its format in both.  qkv: [rows, qkv_width]
 void rotate(Stream& stream, const AttentionShape& shape, const Rotation& rotation, float* qkv, int rows,
             int first_position, const LayerCache& cache);
+/// Only the last part: the keys and values in qkv as they are, into the cache.
+void store_kv(Stream& stream, const AttentionShape& shape, float* qkv, int rows, int first_position,
+              const LayerCache& cache);
 /// Causal attention of rows at first_position, … over the cache.  qkv: [rows, qkv_width], mixed: [rows,
 /// q_width]
 void attention_prefill(Stream& stream, const AttentionShape& shape, const float* qkv, const LayerCache& cache,
                        int rows, int first_position, float* mixed);
+/// The same on tensor cores, for head_dim up to flash_most_dim: queries, keys, values and the shares of the
+/// softmax are rounded to bf16.
+inline constexpr int flash_most_dim = 128;
+void attention_prefill_tensor(Stream& stream, const AttentionShape& shape, const float* qkv,
+                              const LayerCache& cache, int rows, int first_position, float* mixed);
 /// act = silu(gate)·up.  All [count]
 void swiglu_pairs(Stream& stream, const float* gate, const float* up, std::size_t count, float* act);
 

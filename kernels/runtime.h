@@ -20,28 +20,33 @@ struct DeviceInfo {
   std::size_t memory = 0;  ///< bytes
 };
 
-/// The usable devices, by the number that select_device() takes; none where the driver is absent (then
-/// `reason` says why).
+/// The devices, by the number that select_device() takes; none where the driver is absent (then `reason` says
+/// why).
 std::vector<DeviceInfo> devices(std::string& reason);
 void select_device(int index);
+/// Whether the selected device has what linear_tensor() needs: bf16 products and asynchronous copies.
+bool tensor_cores();
 /// Bytes that can still be allocated on the selected device.
 std::size_t free_memory();
 
 /// Work in order. Nothing of it has happened, as far as the host may know, before synchronize() or an event
-/// says so.
+/// says so. With `waits`, for finding faults, every launch waits for its kernel, and the error of one names
+/// it; nothing can be recorded then.
 class Stream {
  public:
-  Stream();
+  explicit Stream(bool waits = false);
   ~Stream();
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
   void synchronize();
+  bool waits() const { return waits_; }
 
   struct State;
   State& state() const { return *state_; }
 
  private:
   std::unique_ptr<State> state_;
+  bool waits_;
 };
 
 /// A point in a stream's work.
@@ -84,6 +89,9 @@ void copy_to_device(void* to, const void* from, std::size_t bytes, Stream& strea
 void copy_to_host(void* to, const void* from, std::size_t bytes, Stream& stream);
 void copy_on_device(void* to, const void* from, std::size_t bytes, Stream& stream);
 void clear(void* to, std::size_t bytes, Stream& stream);  ///< zero bytes
+
+/// Calls a library that gives work to the native stream: at its turn, or at once where a card sees to that.
+void call_library(Stream& stream, const std::function<void(void* native_stream)>& call);
 
 /// An array of T in device memory or in pinned host memory.
 template <class T, void* (*allocate)(std::size_t), void (*release)(void*) noexcept>

@@ -9,6 +9,7 @@ inline namespace FS_GPU_BUILD {
 /// to fp32, exactly. `chunks_per_scale` neighbouring chunks of a row share an fp16 factor that decode()
 /// leaves out; 0: there is none.
 struct Bf16Weights {
+  static constexpr WeightFormat format = WeightFormat::bf16;
   static constexpr int per_chunk = 8, chunks_per_scale = 0;
   FS_DEVICE static void decode(const U32x4& chunk, int part, float (&w)[4]) {
     const std::uint32_t words[4] = {chunk.x, chunk.y, chunk.z, chunk.w};
@@ -22,6 +23,7 @@ struct Bf16Weights {
 };
 
 struct F16Weights {
+  static constexpr WeightFormat format = WeightFormat::f16;
   static constexpr int per_chunk = 8, chunks_per_scale = 0;
   FS_DEVICE static void decode(const U32x4& chunk, int part, float (&w)[4]) {
     const std::uint32_t words[4] = {chunk.x, chunk.y, chunk.z, chunk.w};
@@ -35,6 +37,7 @@ struct F16Weights {
 };
 
 struct F32Weights {
+  static constexpr WeightFormat format = WeightFormat::f32;
   static constexpr int per_chunk = 4, chunks_per_scale = 0;
   FS_DEVICE static void decode(const U32x4& chunk, int, float (&w)[4]) {
     w[0] = as_float(chunk.x);
@@ -46,6 +49,7 @@ struct F32Weights {
 
 /// Blocks of 32 int8.
 struct Q8Weights {
+  static constexpr WeightFormat format = WeightFormat::q8_0;
   static constexpr int per_chunk = 16, chunks_per_scale = 2;
   FS_DEVICE static void decode(const U32x4& chunk, int part, float (&w)[4]) {
     const std::uint32_t words[4] = {chunk.x, chunk.y, chunk.z, chunk.w};
@@ -57,6 +61,7 @@ struct Q8Weights {
 
 /// Blocks of 128 nibbles n; weight i of a chunk is n − 8 from the bits 4·(i % 8) up of word i / 8.
 struct Int4Weights {
+  static constexpr WeightFormat format = WeightFormat::int4;
   static constexpr int per_chunk = 32, chunks_per_scale = 4;
   FS_DEVICE static void decode(const U32x4& chunk, int part, float (&w)[4]) {
     const std::uint32_t words[4] = {chunk.x, chunk.y, chunk.z, chunk.w};

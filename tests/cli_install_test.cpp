@@ -8,8 +8,9 @@
 namespace cli_test {
 namespace {
 
-const std::vector<std::string> commands = {"generate", "logits",     "layer-diff", "eval",     "bench",
-                                           "tokenize", "detokenize", "inspect",    "quantize", "synth"};
+const std::vector<std::string> commands = {"generate", "logits",   "layer-diff", "eval",
+                                           "bench",    "tokenize", "detokenize", "inspect",
+                                           "quantize", "synth",    "devices"};
 
 std::set<std::string> flags_of(const std::string& command) {
   const std::string help = fs({command, "--help"}).out;

@@ -136,54 +136,13 @@ TEST_P(EveryIsa, MatchesTheReferenceOnQuantizedWeights) {
   }
 }
 
-/// The reference is fed with the keys and values that the other side's cache holds, each of which has to be
-/// the nearest one to its own; every other value must be within tolerance.
 TEST_P(EveryIsa, KeepsKeysAndValuesInTheFormatAskedFor) {
   const model::Config config = model::synthetic_config("tiny-odd");
   const auto want = reference_of(config);
   for (const model::Dtype kv : {model::Dtype::f16, model::Dtype::bf16}) {
     const auto got =
         make_backend(config, synthetic_weights(config), {.threads = 2, .isa = GetParam()->name, .kv = kv});
-    const float half_ulp = kv == model::Dtype::f16 ? 0x1p-11F : 0x1p-8F;
-    for (const std::size_t rows : kRows) {
-      const auto tokens = some_tokens(rows, config.vocab_size), next = some_tokens(3, config.vocab_size, 4);
-      const auto run = [&](const Backend& backend, TapLog& log) {
-        Session session(backend, rows + next.size());
-        engine::ForwardOptions options;
-        options.taps = &log;
-        options.chunk = 130;
-        session.forward(tokens, options);
-        session.forward(next, options);
-      };
-      TapLog held, log;
-      run(*got, held);
-      std::size_t at = 0;
-      log.change = [&](const engine::Tap& tap) {
-        const auto& entry = held.entries.at(at++);
-        if (tap.point != TapPoint::k && tap.point != TapPoint::v) return;
-        ASSERT_EQ(entry.key, engine::tap_key(tap.point, tap.layer));
-        std::copy(entry.values.begin(), entry.values.end(), tap.values.begin());
-      };
-      run(*want, log);
-      ASSERT_EQ(log.entries.size(), held.entries.size());
-      for (std::size_t i = 0; i < held.entries.size(); ++i) {
-        const auto &ours = held.entries[i].values, &theirs = log.entries[i].values;
-        const std::string what = fmt::format("{} rows {} {}", model::name(kv), rows, held.entries[i].key);
-        const TapPoint point = held.entries[i].tap.point;
-        if (point != TapPoint::k && point != TapPoint::v) {
-          expect_close(ours, theirs, what);
-          continue;
-        }
-        std::vector<std::byte> stored(ours.size() * 2);
-        std::vector<float> again(ours.size());
-        ASSERT_TRUE(model::encode(kv, ours, stored.data()));
-        model::decode(kv, stored.data(), again);
-        ASSERT_EQ(again, ours) << what << ": not values of the format";
-        for (std::size_t j = 0; j < ours.size(); ++j) {
-          ASSERT_LE(std::abs(ours[j] - theirs[j]), 1e-5F + (half_ulp + 1e-5F) * std::abs(theirs[j])) << what;
-        }
-      }
-    }
+    for (const std::size_t rows : kRows) testing::expect_kv_format(*got, *want, kv, rows);
   }
 }
 

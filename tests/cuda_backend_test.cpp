@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <span>
 #include <string>
@@ -23,6 +24,7 @@
 
 #if defined(FS_EMULATED)
 #include "emulator/memory.h"
+#include "emulator/stand_in.h"
 #endif
 
 namespace fs::cuda::FS_GPU_BUILD {
@@ -43,10 +45,23 @@ using testing::taps_of;
 using testing::UnderSchedule;
 
 std::unique_ptr<Backend> cuda_of(const model::Config& config) {
-  return make_backend(config, synthetic_weights(config), 0);
+  return make_backend(config, synthetic_weights(config), {});
 }
 std::unique_ptr<Backend> reference_of(const model::Config& config) {
   return reference::make_backend(config, synthetic_weights(config), 2);
+}
+
+/// Logits after `tokens`, the last `steps` of them one at a time and unwatched: through the recorded graph.
+std::vector<float> stepwise(const Backend& backend, std::span<const TokenId> tokens, std::size_t steps) {
+  Session session(backend, tokens.size());
+  std::vector<float> all;
+  const auto keep = [&](std::span<const float> logits) {
+    all.insert(all.end(), logits.begin(), logits.end());
+  };
+  keep(session.forward(tokens.first(tokens.size() - steps)));
+  for (std::size_t i = tokens.size() - steps; i < tokens.size(); ++i)
+    keep(session.forward(tokens.subspan(i, 1)));
+  return all;
 }
 
 TEST(CudaBackend, MatchesTheReferenceAtEveryTap) {
@@ -63,11 +78,23 @@ TEST(CudaBackend, MatchesTheReferenceOnQuantizedWeights) {
   ThreadPool pool(2);
   for (const model::Dtype dtype : {model::Dtype::q8_0, model::Dtype::int4}) {
     const model::Weights weights = model::quantize(config, synthetic_weights(config), dtype, pool);
-    const auto got = make_backend(config, weights, 0), want = reference::make_backend(config, weights, 2);
+    const auto got = make_backend(config, weights, {}), want = reference::make_backend(config, weights, 2);
     for (const std::size_t rows : {1U, 2U, 5U, 17U, 64U, 129U}) {
       const auto tokens = some_tokens(rows, config.vocab_size);
       expect_same_taps(taps_of(*got, {}, tokens), taps_of(*want, {}, tokens),
                        fmt::format("{} {} rows", model::name(dtype), rows));
+    }
+  }
+}
+
+TEST(CudaBackend, KeepsKeysAndValuesInTheFormatAskedFor) {
+  const model::Config config = model::synthetic_config("tiny-odd");
+  const auto want = reference_of(config);
+  for (const model::Dtype kv : {model::Dtype::f16, model::Dtype::bf16}) {
+    const auto got = make_backend(config, synthetic_weights(config), {.kv = kv});
+    EXPECT_EQ(2 * got->kv_position_bytes(), want->kv_position_bytes());
+    for (const std::size_t rows : {1U, 2U, 5U, 17U, 64U, 129U}) {
+      testing::expect_kv_format(*got, *want, kv, rows);
     }
   }
 }
@@ -83,6 +110,34 @@ TEST(CudaBackend, MatchesTheReferenceBehindAPrefix) {  // across chunks of the d
                        fmt::format("prefix {} rows {}", prefix, rows));
     }
   }
+}
+
+/// --act bf16: every product of a prefill rounds its input, so the taps behind one err by the rounding, at
+/// most 2⁻⁹ of each input; a decode step is exact.
+TEST(CudaBackend, RoundsTheActivationsOfAPrefillWhereItMay) {
+  const model::Config config = model::synthetic_config("tiny-odd");
+  const auto fast = make_backend(config, synthetic_weights(config), {.fast = true});
+  const auto exact = cuda_of(config), want = reference_of(config);
+  const auto tokens = some_tokens(17, config.vocab_size);
+  const TapLog rounded = taps_of(*fast, {}, tokens), right = taps_of(*want, {}, tokens);
+  ASSERT_EQ(rounded.entries.size(), right.entries.size());
+  for (std::size_t i = 0; i < right.entries.size(); ++i) {
+    const auto &got = rounded.entries[i].values, &wanted = right.entries[i].values;
+    double squares = 0, differences = 0;
+    for (std::size_t j = 0; j < wanted.size(); ++j) {
+      squares += double{wanted[j]} * wanted[j];
+      differences += (double{got[j]} - wanted[j]) * (double{got[j]} - wanted[j]);
+    }
+    const double relative = std::sqrt(differences / squares);
+    const bool before_any_product = i < 2;  // embed, attn_norm
+    EXPECT_LT(relative, before_any_product ? 1e-6 : 0.03) << right.entries[i].key;
+    if (gpu::tensor_cores() && !before_any_product) {
+      EXPECT_GT(relative, 1e-4) << right.entries[i].key;
+    }
+  }
+  Session one(*fast, 1), other(*exact, 1);
+  const auto a = one.forward(std::span(tokens).first(1)), b = other.forward(std::span(tokens).first(1));
+  EXPECT_TRUE(std::equal(a.begin(), a.end(), b.begin(), b.end()));
 }
 
 TEST(CudaBackend, MatchesTheReferenceForOtherShapes) {
@@ -101,19 +156,6 @@ TEST(CudaBackend, MatchesTheReferenceForOtherShapes) {
       }
     }
   }
-}
-
-/// Logits after `tokens`, the last `steps` of them one at a time and unwatched: through the recorded graph.
-std::vector<float> stepwise(const Backend& backend, std::span<const TokenId> tokens, std::size_t steps) {
-  Session session(backend, tokens.size());
-  std::vector<float> all;
-  const auto keep = [&](std::span<const float> logits) {
-    all.insert(all.end(), logits.begin(), logits.end());
-  };
-  keep(session.forward(tokens.first(tokens.size() - steps)));
-  for (std::size_t i = tokens.size() - steps; i < tokens.size(); ++i)
-    keep(session.forward(tokens.subspan(i, 1)));
-  return all;
 }
 
 TEST(CudaBackend, ReplaysItsGraphToTheSameValues) {
@@ -138,16 +180,19 @@ TEST(CudaBackend, IsTheSameUnderEverySchedule) {
 TEST(CudaBackend, WatchingChangesNoBit) {
   const model::Config config = small_config();
   const auto tokens = some_tokens(9, config.vocab_size);
-  const auto cuda = cuda_of(config);
-  const auto unwatched = stepwise(*cuda, tokens, 1);
-  TapLog log;
-  engine::ForwardOptions options;
-  options.taps = &log;
-  Session session(*cuda, 9);
-  session.forward(std::span(tokens).first(8));
-  const auto watched = session.forward(std::span(tokens).last(1), options);
-  EXPECT_TRUE(std::equal(watched.begin(), watched.end(),
-                         unwatched.end() - static_cast<std::ptrdiff_t>(watched.size())));
+  for (const model::Dtype kv : {model::Dtype::f32, model::Dtype::f16, model::Dtype::bf16}) {
+    const auto cuda = make_backend(config, synthetic_weights(config), {.kv = kv});
+    const auto unwatched = stepwise(*cuda, tokens, 1);
+    TapLog log;
+    engine::ForwardOptions options;
+    options.taps = &log;
+    Session session(*cuda, 9);
+    session.forward(std::span(tokens).first(8));
+    const auto watched = session.forward(std::span(tokens).last(1), options);
+    EXPECT_TRUE(std::equal(watched.begin(), watched.end(),
+                           unwatched.end() - static_cast<std::ptrdiff_t>(watched.size())))
+        << model::name(kv);
+  }
 }
 
 TEST(CudaBackend, GivesTheSameLogitsForAnyChunking) {
@@ -167,6 +212,17 @@ TEST(CudaBackend, GivesTheSameLogitsForAnyChunking) {
   const auto cuda = cuda_of(config);
   for (const std::size_t chunk : {7U, 64U, 80U}) {
     expect_close(collect(*cuda, chunk), want, fmt::format("chunk {}", chunk));
+  }
+}
+
+TEST(CudaBackend, RunsPromptsInChunksOfTheSizeAskedFor) {
+  const model::Config config = model::synthetic_config("tiny-odd");
+  const auto tokens = some_tokens(70, config.vocab_size);
+  const auto want = stepwise(*reference_of(config), tokens, 0);
+  for (const std::size_t chunk : {1U, 3U, 64U}) {
+    const auto cuda = make_backend(config, synthetic_weights(config), {.prefill_chunk = chunk});
+    EXPECT_EQ(cuda->preferred_chunk(), chunk);
+    expect_close(stepwise(*cuda, tokens, 0), want, fmt::format("chunk {}", chunk));
   }
 }
 
@@ -290,7 +346,7 @@ TEST(CudaBackend, PicksTheReferencesTokensOnTheBundledModel) {
   const auto checkpoint = model::Checkpoint::open(model::locate(std::string(FS_SOURCE_DIR "/golden/tiny")));
   ThreadPool pool(2);
   const model::Weights weights = checkpoint.load(pool);
-  const auto cuda = make_backend(checkpoint.config(), weights, 0);
+  const auto cuda = make_backend(checkpoint.config(), weights, {});
   const auto reference = reference::make_backend(checkpoint.config(), weights, 2);
   const std::vector<TokenId> prompt = {272, 301, 290, 1084, 270};  // "The capital of France is"
   EXPECT_EQ(greedy(*cuda, prompt, 8), greedy(*reference, prompt, 8));
@@ -300,6 +356,15 @@ TEST(CudaBackend, PicksTheReferencesTokensOnTheBundledModel) {
 }
 
 #if defined(FS_EMULATED)
+TEST(CudaBackend, NeedsNoTensorCores) {  // a card of before 8.0 has none for bf16
+  gpu::emulator::stand_in().cards[0].major = 7;
+  gpu::emulator::stand_in().cards[0].minor = 5;
+  const model::Config config = model::synthetic_config("tiny-odd");
+  const auto tokens = some_tokens(17, config.vocab_size);
+  expect_same_taps(taps_of(*cuda_of(config), {}, tokens), taps_of(*reference_of(config), {}, tokens), "7.5");
+  gpu::emulator::stand_in() = {};
+}
+
 TEST(CudaBackend, ReadsEachWeightAndEachKeyOnceAStep) {
   const auto checkpoint = model::Checkpoint::open(model::locate(std::string(FS_SOURCE_DIR "/golden/tiny")));
   const model::Config& config = checkpoint.config();
@@ -322,7 +387,7 @@ TEST(CudaBackend, ReadsEachWeightAndEachKeyOnceAStep) {
     }
     const model::Matrix& table = weights.embed_tokens;
     const std::size_t embedding = packed(table, format_of(table.dtype)).chunks.size() / table.rows;
-    const auto cuda = make_backend(config, weights, 0);
+    const auto cuda = make_backend(config, weights, {});
     Session session(*cuda, 80);
     session.forward(some_tokens(70, config.vocab_size));
     const std::size_t keys_and_values = config.n_layers * 2 * 71 * config.kv_width() * sizeof(float);
@@ -338,7 +403,7 @@ TEST(CudaBackend, ReadsEachWeightAndEachKeyOnceAStep) {
 TEST(CudaBackend, RefusesADeviceThatIsNotThere) {
   const model::Config config = small_config();
   try {
-    make_backend(config, synthetic_weights(config), 99);
+    make_backend(config, synthetic_weights(config), {.device = 99});
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ExitCode::device);

@@ -184,4 +184,93 @@ tensor_product(const Bf16* a, const Bf16* b, float* d) {
   for (int r = 0; r < 4; ++r) d[(lane / 4 + 8 * (r / 2)) * 8 + lane % 4 * 2 + r % 2] = sum[r];
 }
 
+/// y = Σ factor · digit · x over blocks of 32 int8 (nibbles: n − 8), as the GEMV kernels read them: a lane
+/// has a chunk of 16 digits (32 nibbles), and one lane of `sharing` neighbours the factor of all. One warp.
+template <int bug, bool nibbles>
+FS_KERNEL(32)
+block_dot(const unsigned char* digits, const F16* factors, const float* x, float* y, int chunks) {
+  constexpr int per_chunk = nibbles ? 32 : 16, sharing = nibbles ? 1 : 2;
+  const int lane = lane_index();
+  const F16 held = lane < chunks / sharing ? load_streaming(factors + lane) : F16{0};
+  const auto factor_of_chunk = [&] { return shuffle(to_float(held), bug == 1 ? lane : lane / sharing); };
+  float factor = 0, products = 0;
+  if (bug != 3) factor = factor_of_chunk();
+  if (lane < chunks) {
+    if (bug == 3) factor = factor_of_chunk();
+    const U32x4 chunk = load_streaming(digits + (bug == 4 ? 18 : 16) * lane);
+    const std::uint32_t words[4] = {chunk.x, chunk.y, chunk.z, chunk.w};
+    for (int i = 0; i < per_chunk; ++i) {
+      float digit = 0;
+      if constexpr (nibbles) {
+        const int place = bug == 5 ? i % 8 ^ 1 : i % 8;
+        digit = static_cast<float>(words[i / 8] >> (4 * place) & 15U) - (bug == 6 ? 0.0F : 8.0F);
+      } else {
+        const std::uint32_t byte = words[i / 4] >> (8 * (i % 4)) & 0xFFU;
+        digit = bug == 2 ? static_cast<float>(byte) : static_cast<float>(static_cast<std::int8_t>(byte));
+      }
+      products = fma(digit, x[per_chunk * lane + i], products);
+    }
+  }
+  const float sum = lanes_sum(factor * products);
+  if (lane == 0) *y = sum;
+}
+
+/// d [16, 8] = Σ over tiles of factor · a [16, 16] · b [8, 16]ᵀ on the tensor core, the next tile on its way.
+/// One warp.  a, b: bf16.
+template <int bug>
+FS_KERNEL(32)
+tile_products(const Bf16* a, const Bf16* b, const float* factors, int tiles, float* d) {
+  FS_SHARED(U32x4, stages, [2][49]);  // a: 32 of them, b: 16
+  const int lane = lane_index();
+  const auto load = [&](int t) {
+    for (int i = lane; i < 48; i += 32) {
+      copy_async16(&stages[bug == 2 ? 0 : t % 2][i],
+                   i < 32 ? a + 256 * t + 8 * i : b + 128 * t + 8 * (i - 32));
+    }
+    commit_copies();
+  };
+  float sum[4] = {}, products[4] = {};
+  load(0);
+  for (int t = 0; t < tiles; ++t) {
+    if (bug == 4) {
+      wait_copies<1>();
+    } else {
+      wait_copies<0>();
+    }
+    sync_warp();
+    if (t + 1 < tiles) load(t + 1);
+    const U32x4* const rows = stages[bug == 2 ? 0 : bug == 3 ? (t + 1) % 2 : t % 2];
+    std::uint32_t fa[4], fb[4];
+    load_matrices(
+        fa, reinterpret_cast<const unsigned char*>(&rows[lane % 16 * 2 + lane / 16]) + (bug == 6 ? 2 : 0));
+    const U32x4* const column = &rows[32 + lane % 8 * 2 + lane / 8 % 2];
+    if (bug == 7) {
+      load_matrices_transposed(fb, column);
+    } else {
+      load_matrices(fb, column);
+    }
+    if (bug != 1) {
+      for (float& product : products) product = 0;
+    }
+    multiply_bf16(products, fa, fb[0], fb[1]);
+    for (int r = 0; r < 4; ++r) sum[r] = fma(factors[bug == 5 ? 0 : t], products[r], sum[r]);
+  }
+  for (int r = 0; r < 4; ++r) d[(lane / 4 + 8 * (r / 2)) * 8 + lane % 4 * 2 + r % 2] = sum[r];
+}
+
+/// Puts x into row `at` of a cache of bf16 rows and sums what the cache then holds there, without waiting for
+/// it: the newest row is read from shared memory.
+template <int bug>
+FS_KERNEL(block)
+newest_row(const float* x, int at, Bf16* cache, float* total) {
+  FS_SHARED(Bf16, fresh, [block]);
+  FS_SHARED(float, parts, [warps]);
+  store_as(&fresh[thread_index()], x[thread_index()]);
+  cache[(bug == 2 ? 2 : 1) * at * block + thread_index()] = fresh[thread_index()];
+  const float sum = lanes_sum(bug == 1 ? x[thread_index()] : to_float(fresh[thread_index()]));
+  if (lane_index() == 0) parts[warp_index()] = sum;
+  if (bug != 3) sync_threads();
+  if (thread_index() == 0) *total = parts[0] + parts[1] + parts[2] + parts[3];
+}
+
 }  // namespace fs::gpu

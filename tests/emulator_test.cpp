@@ -165,6 +165,71 @@ bool tensor_product_is_right() {
   return true;
 }
 
+template <int bug, bool nibbles>
+bool block_dot_is_right() {
+  Stream stream;
+  constexpr std::size_t chunks = 22, per_chunk = nibbles ? 32 : 16, sharing = nibbles ? 1 : 2;
+  std::vector<unsigned char> digits(16 * chunks + 64, 0);
+  for (std::size_t i = 0; i < 16 * chunks; ++i) digits[i] = static_cast<unsigned char>(i * 37 + 11);
+  std::vector<F16> factors(chunks / sharing);
+  for (std::size_t i = 0; i < factors.size(); ++i)
+    factors[i].bits = model::float_to_f16(static_cast<float>(i % 5) - 1.5F);
+  const auto x = counting(chunks * per_chunk);
+  double want = 0;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const int digit = nibbles ? (digits[i / 2] >> i % 2 * 4 & 15) - 8 : static_cast<std::int8_t>(digits[i]);
+    want += double{model::f16_to_float(factors[i / per_chunk / sharing].bits)} * digit * x[i];
+  }
+  const Device<unsigned char> ddigits(stream, digits);
+  const Device<F16> dfactors(stream, factors);
+  const Device<float> dx(stream, x), dy(1);
+  launch(stream, shape("block_dot", 1, 32), block_dot<bug, nibbles>, ddigits.data(), dfactors.data(),
+         dx.data(), dy.data(), static_cast<int>(chunks));
+  return std::abs(dy.read(stream)[0] - want) <= 1e-5 * std::abs(want);
+}
+
+template <int bug>
+bool tile_products_is_right() {
+  Stream stream;
+  constexpr std::size_t tiles = 5;
+  std::vector<Bf16> a(tiles * 256), b(tiles * 128);
+  for (std::size_t i = 0; i < a.size(); ++i)
+    a[i].bits = model::float_to_bf16(static_cast<float>(i * 5 % 17) - 8);
+  for (std::size_t i = 0; i < b.size(); ++i)
+    b[i].bits = model::float_to_bf16(static_cast<float>(i * 7 % 19) - 9);
+  const auto factors = counting(tiles);
+  const Device<Bf16> da(stream, a), db(stream, b);
+  const Device<float> dfactors(stream, factors), dd(16 * 8);
+  launch(stream, shape("tile_products", 1, 32), tile_products<bug>, da.data(), db.data(), dfactors.data(),
+         static_cast<int>(tiles), dd.data());
+  const auto d = dd.read(stream);
+  for (std::size_t i = 0; i < 16; ++i) {
+    for (std::size_t j = 0; j < 8; ++j) {
+      float want = 0;
+      for (std::size_t t = 0; t < tiles; ++t) {
+        for (std::size_t k = 0; k < 16; ++k)
+          want += factors[t] * to_float(a[256 * t + 16 * i + k]) * to_float(b[128 * t + 16 * j + k]);
+      }
+      if (d[i * 8 + j] != want) return false;
+    }
+  }
+  return true;
+}
+
+template <int bug>
+bool newest_row_is_right() {
+  Stream stream;
+  std::vector<float> x(block);
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = 1 + static_cast<float>(i) / 1000;
+  const Device<float> dx(stream, x), total(1);
+  const Device<Bf16> cache(6 * block);
+  launch(stream, shape("newest_row", 1), newest_row<bug>, dx.data(), 2, cache.data(), total.data());
+  const auto held = cache.read(stream);
+  float want = 0;
+  for (std::size_t i = 0; i < block; ++i) want += to_float(held[2 * block + i]);
+  return std::abs(total.read(stream)[0] - want) < 1e-4F;
+}
+
 // Host code, right with bug 0.
 
 template <int bug>
@@ -258,6 +323,23 @@ const Seeded seeded[] = {
     {"dynamic shared memory not asked for", Catches::always, copy_vectors_is_right<3>},
     {"more threads than a block can have", Catches::always, copy_vectors_is_right<0, 1056>},
     {"fragments in the wrong order", Catches::always, tensor_product_is_right<1>},
+    {"a block's factor for its neighbour", Catches::always, block_dot_is_right<1, false>},
+    {"signed digits taken as unsigned", Catches::always, block_dot_is_right<2, false>},
+    {"factors handed round by the lanes with chunks only", Catches::always, block_dot_is_right<3, false>},
+    {"blocks with their factors between them loaded as vectors", Catches::always,
+     block_dot_is_right<4, false>},
+    {"nibbles in the other order", Catches::always, block_dot_is_right<5, true>},
+    {"nibbles without their offset", Catches::always, block_dot_is_right<6, true>},
+    {"a tile's products on top of the last one's", Catches::always, tile_products_is_right<1>},
+    {"one stage for the tile that is read and the next", Catches::always, tile_products_is_right<2>},
+    {"the other stage", Catches::always, tile_products_is_right<3>},
+    {"a tile not waited for", Catches::always, tile_products_is_right<4>},
+    {"the first tile's factor for all", Catches::always, tile_products_is_right<5>},
+    {"a misaligned row of a fragment", Catches::always, tile_products_is_right<6>},
+    {"fragments transposed", Catches::always, tile_products_is_right<7>},
+    {"the newest row not rounded as the cache's are", Catches::always, newest_row_is_right<1>},
+    {"rows of the cache at the distance of another format", Catches::always, newest_row_is_right<2>},
+    {"sums of warps read before they are there", Catches::always, newest_row_is_right<3>},
     {"a pinned buffer reused before the copy", Catches::always, host_is_right<1>},
     {"another stream without an event", Catches::always, host_is_right<2>},
     {"a host pointer given to a kernel", Catches::always, host_is_right<4>},
@@ -283,10 +365,11 @@ std::string how_it_fails(const std::function<bool()>& run) {
 }
 
 TEST(Emulator, RunsRightKernelsUnderEverySchedule) {
-  for (const auto& run :
-       {row_sum_is_right<0>, reverse_runs_is_right<0>, staged_copy_is_right<0>, last_block_is_right<0>,
-        normalise_is_right<0, true>, histogram_is_right<0>, tensor_product_is_right<0>,
-        copy_vectors_is_right<0>, host_is_right<0>, host_is_right<3>, graph_is_right<0>}) {
+  for (const auto& run : {row_sum_is_right<0>, reverse_runs_is_right<0>, staged_copy_is_right<0>,
+                          last_block_is_right<0>, normalise_is_right<0, true>, histogram_is_right<0>,
+                          tensor_product_is_right<0>, block_dot_is_right<0, false>,
+                          block_dot_is_right<0, true>, tile_products_is_right<0>, newest_row_is_right<0>,
+                          copy_vectors_is_right<0>, host_is_right<0>, host_is_right<3>, graph_is_right<0>}) {
     EXPECT_EQ(how_it_fails(run), "");
   }
 }

@@ -105,6 +105,26 @@ TEST_P(EveryBackend, GivesTheSameLogitsForAnyChunking) {
   }
 }
 
+TEST_P(EveryBackend, RunsPromptsInChunksOfTheSizeAskedFor) {
+  const auto config = model::synthetic_config("tiny-odd");
+  const auto tokens = some_tokens(70, config.vocab_size);
+  const auto default_backend = backend(config);
+  Session one_shot(*default_backend, 70);
+  const auto want = all_logits(one_shot, tokens, 70);
+  for (const std::size_t chunk : {1U, 3U, 64U}) {
+    const auto model = make_backend({.name = GetParam(), .threads = 2, .prefill_chunk = chunk}, config,
+                                    synthetic_weights(config));
+    EXPECT_EQ(model->preferred_chunk(), chunk);
+    Session session(*model, 70);
+    std::size_t calls = 0;
+    ForwardOptions options;
+    options.progress = [&](std::string_view, std::uint64_t, std::uint64_t) { ++calls; };
+    expect_close(session.forward(tokens, options), std::span(want).last(config.vocab_size),
+                 fmt::format("chunk {}", chunk));
+    EXPECT_EQ(calls, (70 + chunk - 1) / chunk);
+  }
+}
+
 TEST_P(EveryBackend, GivesTheSameLogitsForAnySplitIntoCalls) {
   const auto config = model::synthetic_config("tiny-odd");
   const auto model = backend(config);

@@ -232,6 +232,33 @@ class Kernels : public ::testing::Test {
     expect_close(get(added), want, fmt::format("linear, added, {} tokens {} x {}", tokens, rows, cols));
   }
 
+  /// On tensor cores, with all of x and with x rounded to bf16, which the reference is then given.
+  void check_linear_tensor(Dtype dtype, std::size_t tokens, std::size_t rows, std::size_t cols) {
+    if (!tensor_cores()) return;
+    const Weights w(stream, dtype, rows, cols, 40);
+    Floats x = random_floats(tokens * cols, 41, 2);
+    const auto dx = put(x);
+    const int n = static_cast<int>(tokens), pitch = split_pitch(static_cast<int>(cols));
+    const DeviceArray<Bf16> data(3 * tokens * static_cast<std::size_t>(pitch));
+    const std::string what = fmt::format("{} tokens {} x {} in {}", tokens, rows, cols, model::name(dtype));
+    for (const bool exact : {true, false}) {
+      const SplitRows split = {pitch, exact ? 3 : 1, data.data()};
+      split_activations(stream, dx.data(), n, static_cast<int>(cols), split);
+      if (!exact) {
+        for (float& value : x) value = model::bf16_to_float(model::float_to_bf16(value));
+      }
+      Floats want = random_floats(tokens * rows, 42);
+      const auto added = put(want);
+      const DeviceArray<float> out(want.size());
+      linear_tensor(stream, w.device, split, n, false, out.data());
+      linear_tensor(stream, w.device, split, n, true, added.data());
+      const Floats plain = product(w, x);
+      expect_close(get(out), plain, fmt::format("linear_tensor, exact {}, {}", exact, what));
+      reference::add(want, plain);
+      expect_close(get(added), want, fmt::format("linear_tensor, exact {}, added, {}", exact, what));
+    }
+  }
+
   void check_swiglu_pairs(std::size_t count) {
     Floats gate = random_floats(count, 20, 8);
     const Floats up = random_floats(count, 21);
@@ -245,14 +272,22 @@ class Kernels : public ::testing::Test {
   struct Attention {
     model::Config config;
     AttentionShape shape;
+    Dtype kv;
     std::size_t start, rows;
-    Floats qkv, q_norm, k_norm;     // raw projections
-    Floats q, keys, values, mixed;  // what the reference makes of them; keys and values of all positions
-    Floats cached_keys, cached_values, angles;  // as the device holds them, NaN from `start` on
+    Floats qkv, q_norm, k_norm;      // raw projections
+    Floats q, keys, values, angles;  // what the reference makes of them; keys and values of all positions
+    std::vector<std::byte> cached_keys, cached_values;  // as the device holds them, NaN from `start` on
+    LayerCache on(const DeviceArray<std::byte>& k, const DeviceArray<std::byte>& v) const {
+      const KvFormat format = kv == Dtype::f32   ? KvFormat::f32
+                              : kv == Dtype::f16 ? KvFormat::f16
+                                                 : KvFormat::bf16;
+      return {format, k.data(), v.data()};
+    }
   };
   Attention make_attention(std::size_t n_q, std::size_t n_kv, std::size_t dim, std::size_t start,
-                           std::size_t rows) {
+                           std::size_t rows, Dtype kv) {
     Attention a;
+    a.kv = kv;
     a.config.n_q_heads = n_q;
     a.config.n_kv_heads = n_kv;
     a.config.head_dim = dim;
@@ -278,8 +313,6 @@ class Kernels : public ::testing::Test {
     reference::rms_norm(new_keys, a.k_norm, eps, new_keys);
     reference::rope(a.q, n_q, dim, start, theta);
     reference::rope(new_keys, n_kv, dim, start, theta);
-    a.mixed.resize(a.q.size());
-    reference::attention(pool, a.config, a.q, a.keys, a.values, start, a.mixed);
 
     a.angles.resize(positions * dim);
     for (std::size_t p = 0; p < positions; ++p) {
@@ -290,26 +323,60 @@ class Kernels : public ::testing::Test {
         a.angles[p * dim + 2 * i + 1] = static_cast<float>(std::sin(angle));
       }
     }
-    a.cached_keys = padded(a, a.keys, start);
-    a.cached_values = padded(a, a.values, start);
+    a.cached_keys = cached(a, a.keys);
+    a.cached_values = cached(a, a.values);
     return a;
   }
-  /// [positions, n_kv_heads, pitch], NaN from position `filled` on.
-  static Floats padded(const Attention& a, const Floats& rows, std::size_t filled) {
+  /// [positions, n_kv_heads, pitch], NaN from position `start` on; `rows` become what the format holds.
+  static std::vector<std::byte> cached(const Attention& a, Floats& rows) {
     const auto pitch = static_cast<std::size_t>(a.shape.pitch());
-    const std::size_t dim = a.config.head_dim, heads = rows.size() / dim;
-    Floats out(heads * pitch, NAN);
-    for (std::size_t h = 0; h < filled * a.config.n_kv_heads; ++h) {
-      std::fill_n(out.data() + h * pitch, pitch, 0.0F);
-      std::copy_n(rows.data() + h * dim, dim, out.data() + h * pitch);
+    const std::size_t dim = a.config.head_dim, bytes = model::block_bytes(a.kv);
+    std::vector<std::byte> out(rows.size() / dim * pitch * bytes, std::byte{0xFF});
+    for (std::size_t h = 0; h < a.start * a.config.n_kv_heads; ++h) {
+      Floats head(pitch);
+      std::copy_n(rows.data() + h * dim, dim, head.data());
+      std::byte* const to = out.data() + h * pitch * bytes;
+      model::encode(a.kv, head, to);
+      model::decode(a.kv, to, std::span(rows).subspan(h * dim, dim));
     }
     return out;
   }
+  /// What a cache holds is the reference's `want`, rounded, and zero behind each head.  [positions,
+  /// n_kv_heads, head_dim]
+  Floats check_cache(const Attention& a, const DeviceArray<std::byte>& held, const Floats& want,
+                     const std::string& what) {
+    const auto pitch = static_cast<std::size_t>(a.shape.pitch());
+    const std::size_t dim = a.config.head_dim;
+    const std::vector<std::byte> bytes = get(held);
+    Floats all(want.size() / dim * pitch), got(want.size());
+    model::decode(a.kv, bytes.data(), all);
+    for (std::size_t h = 0; h < want.size() / dim; ++h) {
+      std::copy_n(all.data() + h * pitch, dim, got.data() + h * dim);
+      for (std::size_t i = dim; i < pitch; ++i) EXPECT_EQ(all[h * pitch + i], 0) << what;
+    }
+    const double step = a.kv == Dtype::f16 ? 0x1p-11 : a.kv == Dtype::bf16 ? 0x1p-8 : 9e-5;
+    for (std::size_t i = 0; i < want.size(); ++i) {
+      const double room =
+          i < a.start * a.config.n_kv_heads * dim ? 0 : 1e-5 + (step + 1e-5) * std::abs(want[i]);
+      EXPECT_TRUE(std::abs(got[i] - want[i]) <= room)
+          << what << " element " << i << ": " << got[i] << ", " << want[i];
+    }
+    return got;
+  }
+  /// The reference's attention over what the cache holds.
+  Floats mixed_of(const Attention& a, const DeviceArray<std::byte>& keys,
+                  const DeviceArray<std::byte>& values, const std::string& what) {
+    Floats mixed(a.q.size());
+    reference::attention(pool, a.config, a.q, check_cache(a, keys, a.keys, what + ", keys"),
+                         check_cache(a, values, a.values, what + ", values"), a.start, mixed);
+    return mixed;
+  }
 
   void check_attention_decode(std::size_t n_q, std::size_t n_kv, std::size_t dim, std::size_t at,
-                              bool rotated, Dtype dtype = Dtype::bf16) {
-    const std::string what = fmt::format("{} heads, {} KV heads of {}, position {}", n_q, n_kv, dim, at);
-    const Attention a = make_attention(n_q, n_kv, dim, at, 1);
+                              bool rotated, Dtype dtype = Dtype::bf16, Dtype kv = Dtype::f32) {
+    const std::string what =
+        fmt::format("{} heads, {} KV heads of {} in {}, position {}", n_q, n_kv, dim, model::name(kv), at);
+    const Attention a = make_attention(n_q, n_kv, dim, at, 1, kv);
     const auto qkv = put(a.qkv), q_norm = put(a.q_norm), k_norm = put(a.k_norm), angles = put(a.angles);
     const auto keys = put(a.cached_keys), values = put(a.cached_values);
     const auto position = put(std::vector<int>{static_cast<int>(at)});
@@ -317,14 +384,13 @@ class Kernels : public ::testing::Test {
         partial(decode_splits * n_q * dim);
     const DeviceArray<float> mixed(n_q * dim);
     const Rotation rotation = {q_norm.data(), k_norm.data(), angles.data(), static_cast<float>(eps)};
-    const LayerCache cache = {keys.data(), values.data()};
+    const LayerCache cache = a.on(keys, values);
     const Partials partials = {peak.data(), mass.data(), partial.data()};
     if (rotated) rotate(stream, a.shape, rotation, qkv.data(), 1, static_cast<int>(at), cache);
     attention_decode(stream, a.shape, qkv.data(), rotated, rotation, cache, position.data(), partials);
     merge_partials(stream, a.shape, partials, position.data(), mixed.data());
-    expect_close(get(mixed), a.mixed, what);
-    expect_close(get(keys), padded(a, a.keys, at + 1), what + ", keys");
-    expect_close(get(values), padded(a, a.values, at + 1), what + ", values");
+    const Floats want_mixed = mixed_of(a, keys, values, what);
+    expect_close(get(mixed), want_mixed, what);
 
     // The same partials merged in the prologue of attn_out.
     const Weights o(stream, dtype, 37, n_q * dim, 27);
@@ -332,27 +398,67 @@ class Kernels : public ::testing::Test {
     const auto fused = put(want), split = put(want);
     attn_out(stream, a.shape, o.device, partials, position.data(), nullptr, fused.data());
     attn_out(stream, a.shape, o.device, partials, position.data(), mixed.data(), split.data());
-    reference::add(want, product(o, a.mixed));
+    reference::add(want, product(o, want_mixed));
     expect_close(get(fused), want, what + ", attn_out");
     EXPECT_EQ(get(fused), get(split));
   }
 
-  void check_prefill(std::size_t n_q, std::size_t n_kv, std::size_t dim, std::size_t start,
-                     std::size_t rows) {
-    const std::string what =
-        fmt::format("{} heads, {} KV heads of {}, {} rows at {}", n_q, n_kv, dim, rows, start);
-    const Attention a = make_attention(n_q, n_kv, dim, start, rows);
+  void check_prefill(std::size_t n_q, std::size_t n_kv, std::size_t dim, std::size_t start, std::size_t rows,
+                     Dtype kv = Dtype::f32) {
+    const std::string what = fmt::format("{} heads, {} KV heads of {} in {}, {} rows at {}", n_q, n_kv, dim,
+                                         model::name(kv), rows, start);
+    const Attention a = make_attention(n_q, n_kv, dim, start, rows, kv);
     const auto qkv = put(a.qkv), q_norm = put(a.q_norm), k_norm = put(a.k_norm), angles = put(a.angles);
     const auto keys = put(a.cached_keys), values = put(a.cached_values);
-    const DeviceArray<float> mixed(a.mixed.size());
-    const LayerCache cache = {keys.data(), values.data()};
+    const DeviceArray<float> mixed(a.q.size());
+    const LayerCache cache = a.on(keys, values);
     const auto n = static_cast<int>(rows), first = static_cast<int>(start);
     rotate(stream, a.shape, {q_norm.data(), k_norm.data(), angles.data(), static_cast<float>(eps)},
            qkv.data(), n, first, cache);
     attention_prefill(stream, a.shape, qkv.data(), cache, n, first, mixed.data());
-    expect_close(get(mixed), a.mixed, what);
-    expect_close(get(keys), padded(a, a.keys, start + rows), what + ", keys");
-    expect_close(get(values), padded(a, a.values, start + rows), what + ", values");
+    expect_close(get(mixed), mixed_of(a, keys, values, what), what);
+    // Stored again from what the queries lie beside: no bit changes.
+    const auto before = get(keys);
+    store_kv(stream, a.shape, qkv.data(), n, first, cache);
+    EXPECT_EQ(get(keys), before) << what;
+  }
+
+  /// The same on tensor cores, which the reference is given the rounded queries, keys and values of; a share
+  /// of the softmax is then off by its own rounding, 2⁻⁹ of it, and so is the sum over it.
+  void check_prefill_tensor(std::size_t n_q, std::size_t n_kv, std::size_t dim, std::size_t start,
+                            std::size_t rows, Dtype kv = Dtype::f32) {
+    if (!tensor_cores()) return;
+    const std::string what = fmt::format("tensor cores, {} heads, {} KV heads of {} in {}, {} rows at {}",
+                                         n_q, n_kv, dim, model::name(kv), rows, start);
+    Attention a = make_attention(n_q, n_kv, dim, start, rows, kv);
+    const auto qkv = put(a.qkv), q_norm = put(a.q_norm), k_norm = put(a.k_norm), angles = put(a.angles);
+    const auto keys = put(a.cached_keys), values = put(a.cached_values);
+    const DeviceArray<float> mixed(a.q.size());
+    const LayerCache cache = a.on(keys, values);
+    const auto n = static_cast<int>(rows), first = static_cast<int>(start);
+    rotate(stream, a.shape, {q_norm.data(), k_norm.data(), angles.data(), static_cast<float>(eps)},
+           qkv.data(), n, first, cache);
+    attention_prefill_tensor(stream, a.shape, qkv.data(), cache, n, first, mixed.data());
+
+    const auto round = [](Floats x) {
+      for (float& value : x) value = model::bf16_to_float(model::float_to_bf16(value));
+      return x;
+    };
+    const Floats turned = get(qkv);
+    for (std::size_t r = 0; r < rows; ++r) {
+      std::copy_n(turned.data() + r * turned.size() / rows, n_q * dim, a.q.data() + r * n_q * dim);
+    }
+    const Floats k = round(check_cache(a, keys, a.keys, what)),
+                 v = round(check_cache(a, values, a.values, what));
+    Floats want(a.q.size()), sizes(v), bound(a.q.size());
+    reference::attention(pool, a.config, round(a.q), k, v, start, want);
+    for (float& value : sizes) value = std::abs(value);
+    reference::attention(pool, a.config, round(a.q), k, sizes, start, bound);
+    const Floats got = get(mixed);
+    for (std::size_t i = 0; i < want.size(); ++i) {
+      ASSERT_TRUE(std::abs(got[i] - want[i]) <= 0x1p-8F * bound[i] + 1e-4F)
+          << what << " element " << i << ": " << got[i] << ", expected " << want[i];
+    }
   }
 
   Stream stream;
@@ -400,12 +506,39 @@ TEST_F(Kernels, PrefillKernelsMatchForAnyNumberOfTokens) {
   check_swiglu_pairs(3072 * 129);
 }
 
+TEST_F(Kernels, TensorCoresMatchForAnyNumberOfTokens) {
+  for (const Dtype dtype : {Dtype::bf16, Dtype::q8_0, Dtype::int4}) {
+    for (const std::size_t tokens : every_row_count) {
+      check_linear_tensor(dtype, tokens, 37, 26);
+      check_linear_tensor(dtype, tokens, 130, 257);
+    }
+    check_linear_tensor(dtype, 1, 1, 1);
+    check_linear_tensor(dtype, 17, 128, 1024);
+  }
+  check_linear_tensor(Dtype::bf16, 17, 1024, 3072);
+}
+
 TEST_F(Kernels, AttentionDecodeMatchesAtAnyPosition) {
   for (const std::size_t at : {0U, 1U, 63U, 64U, 127U, 128U, 1023U, 1024U, 2047U}) {
     check_attention_decode(4, 2, 128, at, false);
     check_attention_decode(6, 2, 10, at, at % 2 == 0);
   }
   for (const Dtype dtype : every_dtype) check_attention_decode(16, 8, 128, 300, false, dtype);
+}
+
+TEST_F(Kernels, AttentionMatchesOverEveryCacheFormat) {
+  for (const Dtype kv : {Dtype::f16, Dtype::bf16}) {
+    for (const std::size_t at : {0U, 1U, 127U, 128U, 2047U}) {
+      check_attention_decode(4, 2, 128, at, at % 2 == 1, Dtype::bf16, kv);
+      check_attention_decode(6, 2, 10, at, at % 2 == 0, Dtype::bf16, kv);
+    }
+    for (const std::size_t group : {1U, 8U}) {
+      for (const std::size_t dim : {2U, 66U, 256U})
+        check_attention_decode(2 * group, 2, dim, 130, false, Dtype::bf16, kv);
+    }
+    for (const std::size_t rows : every_row_count) check_prefill(4, 2, 20, 127, rows, kv);
+    check_prefill(2, 1, 128, 128, 17, kv);
+  }
 }
 
 TEST_F(Kernels, AttentionDecodeMatchesForAnyHeads) {
@@ -420,6 +553,16 @@ TEST_F(Kernels, AttentionPrefillMatchesForAnyRowsAtAnyPosition) {
     check_prefill(2, 1, 128, start, 17);
   }
   for (const std::size_t dim : {2U, 33U * 2, 256U}) check_prefill(3, 1, dim, 40, 20);
+}
+
+TEST_F(Kernels, FlashAttentionMatchesForAnyRowsAtAnyPosition) {
+  for (const std::size_t start : {0U, 1U, 127U, 128U, 500U}) {
+    for (const std::size_t rows : every_row_count) check_prefill_tensor(2, 1, 20, start, rows);
+    check_prefill_tensor(2, 1, 128, start, 17);
+  }
+  check_prefill_tensor(1, 1, 64, 2047, 5);
+  for (const Dtype kv : {Dtype::f16, Dtype::bf16}) check_prefill_tensor(4, 2, 66, 70, 70, kv);
+  check_prefill_tensor(3, 3, 2, 40, 20);
 }
 
 TEST_F(Kernels, SamplePicksTheLowestOfEqualLogits) {
@@ -517,6 +660,8 @@ TEST_F(Kernels,
   check_embed(Dtype::q8_0, 1, 40);
   check_rms_norm(1, 26);
   check_linear(Dtype::int4, 1, 3, 40);
+  check_linear_tensor(Dtype::bf16, 1, 3, 40);
+  check_linear_tensor(Dtype::q8_0, 1, 3, 40);
   check_swiglu_pairs(3);
   Sampling how;
   how.temperature = 1;
@@ -525,6 +670,7 @@ TEST_F(Kernels,
   EXPECT_EQ(choose_from(random_floats(70, 36), how, 0).state[state_chosen], 1);
   check_attention_decode(2, 1, 6, 1, false);
   check_prefill(1, 1, 6, 1, 5);
+  check_prefill_tensor(1, 1, 6, 1, 5);
 }
 
 TEST_F(Kernels, MatchUnderEverySchedule) {
@@ -545,6 +691,7 @@ TEST_F(Kernels, MatchUnderEverySchedule) {
       check_mlp_down(dtype, 37, 26);
       check_head(dtype, 200, 26);
       check_linear(dtype, 5, 70, 40);
+      if (linear_tensor_takes(cuda::FS_GPU_BUILD::format_of(dtype))) check_linear_tensor(dtype, 5, 70, 140);
       check_attention_decode(6, 2, 10, 130, false, dtype);
     }
     check_rms_norm(3, 26);
@@ -554,6 +701,9 @@ TEST_F(Kernels, MatchUnderEverySchedule) {
     EXPECT_EQ(got.log_probability, want.log_probability);
     check_attention_decode(4, 2, 20, 65, true);
     check_prefill(4, 2, 20, 33, 20);
+    check_attention_decode(6, 2, 10, 70, false, Dtype::bf16, Dtype::f16);
+    check_prefill(4, 2, 20, 33, 20, Dtype::bf16);
+    check_prefill_tensor(2, 1, 20, 63, 20, Dtype::f16);
   }
 }
 

@@ -13,7 +13,7 @@
 
 /// What kernels see of CUDA: the names that emulator/device.h declares over the emulator.
 
-#define FS_KERNEL(threads) static __global__ void __launch_bounds__(threads)
+#define FS_KERNEL(...) static __global__ void __launch_bounds__(__VA_ARGS__)
 #define FS_DEVICE __device__ __forceinline__
 #define FS_UNROLL _Pragma("unroll")
 #define FS_SHARED(type, name, ...) __shared__ type name __VA_ARGS__
@@ -51,6 +51,7 @@ void launch(Stream& stream, const LaunchShape& shape, void (*kernel)(Parameters.
   config.attrs = &attribute;
   config.numAttrs = shape.cooperative || dependent_launch() ? 1 : 0;
   check(cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...), shape.kernel);
+  if (stream.waits()) check(cudaStreamSynchronize(config.stream), shape.kernel);
 }
 
 inline constexpr std::uint32_t all_lanes = ~0U;
@@ -158,6 +159,13 @@ FS_DEVICE float to_float(F16 value) {
   asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(value.bits));
   return wide;
 }
+/// To the nearest, ties to even.
+FS_DEVICE void store_as(float* to, float value) { *to = value; }
+FS_DEVICE void store_as(F16* to, float value) { asm("cvt.rn.f16.f32 %0, %1;" : "=h"(to->bits) : "f"(value)); }
+FS_DEVICE void store_as(Bf16* to, float value) {  // the instruction needs sm_80; finite values
+  const std::uint32_t bits = as_bits(value);
+  to->bits = static_cast<std::uint16_t>((bits + 0x7FFFU + (bits >> 16U & 1U)) >> 16U);
+}
 FS_DEVICE float fma(float a, float b, float c) { return fmaf(a, b, c); }
 FS_DEVICE float exp(float x) { return expf(x); }
 FS_DEVICE double exp(double x) { return ::exp(x); }
@@ -169,7 +177,7 @@ FS_DEVICE float inverse_sqrt(float x) { return 1.0F / sqrtf(x); }
 FS_DEVICE float infinity() { return __int_as_float(0x7F800000); }
 
 FS_DEVICE F32x4 load4(const float* from) { return *reinterpret_cast<const F32x4*>(from); }
-FS_DEVICE F32x4 load_once4(const float* from) { return load4(from); }
+FS_DEVICE U32x4 load_once(const void* from) { return *static_cast<const U32x4*>(from); }
 FS_DEVICE void store4(float* to, F32x4 value) { *reinterpret_cast<F32x4*>(to) = value; }
 FS_DEVICE U32x4 load_streaming(const void* from) {
   U32x4 value;
@@ -191,6 +199,8 @@ FS_DEVICE T load_coherent(const T* from) {
 FS_DEVICE std::uint32_t shared_address(const void* shared) {
   return static_cast<std::uint32_t>(__cvta_generic_to_shared(shared));
 }
+// From compute capability 8.0 on; older cards are never given a kernel that uses them.
+#if __CUDA_ARCH__ >= 800
 FS_DEVICE void copy_async16(void* shared, const void* global, bool valid = true) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(shared)), "l"(global),
                "r"(valid ? 16 : 0)
@@ -201,6 +211,12 @@ template <int groups>
 FS_DEVICE void wait_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(groups) : "memory");
 }
+#else
+FS_DEVICE void copy_async16(void*, const void*, bool = true) { __trap(); }
+FS_DEVICE void commit_copies() {}
+template <int groups>
+FS_DEVICE void wait_copies() {}
+#endif
 
 FS_DEVICE void load_matrices(std::uint32_t (&f)[4], const void* row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
@@ -215,11 +231,15 @@ FS_DEVICE void load_matrices_transposed(std::uint32_t (&f)[4], const void* row) 
                : "memory");
 }
 FS_DEVICE void multiply_bf16(float (&d)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1) {
+#if __CUDA_ARCH__ >= 800
   asm volatile(
       "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
       "{%0,%1,%2,%3};"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+#else
+  __trap();
+#endif
 }
 FS_DEVICE int dot_of_bytes(std::uint32_t a, std::uint32_t b, int c) {
   return __dp4a(static_cast<int>(a), static_cast<int>(b), c);

@@ -16,16 +16,22 @@ void raise(cudaError_t error, const char* call) {
   fail(ExitCode::device, "CUDA: {}: {} ({})", call, cudaGetErrorString(error), cudaGetErrorName(error));
 }
 
+namespace {
+
+int compute_capability_major() {
+  int device = 0, major = 0;
+  check(cudaGetDevice(&device), "cudaGetDevice");
+  check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "cudaDeviceGetAttribute");
+  return major;
+}
+
+}  // namespace
+
 bool dependent_launch() {
-  static const bool possible = [] {
-    int device = 0, major = 0;
-    check(cudaGetDevice(&device), "cudaGetDevice");
-    check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
-          "cudaDeviceGetAttribute");
-    return major >= 9;
-  }();
+  static const bool possible = compute_capability_major() >= 9;
   return possible;
 }
+bool tensor_cores() { return compute_capability_major() >= 8; }
 
 std::vector<DeviceInfo> devices(std::string& reason) {
   int count = 0;
@@ -53,7 +59,7 @@ std::size_t free_memory() {
   return free;
 }
 
-Stream::Stream() : state_(std::make_unique<State>()) {
+Stream::Stream(bool waits) : state_(std::make_unique<State>()), waits_(waits) {
   check(cudaStreamCreateWithFlags(&state_->stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
 }
 Stream::~Stream() { static_cast<void>(cudaStreamDestroy(state_->stream)); }
@@ -101,6 +107,10 @@ Graph::Graph(Stream& stream, const std::function<void()>& work) : state_(std::ma
 Graph::~Graph() { static_cast<void>(cudaGraphExecDestroy(state_->executable)); }
 void Graph::launch(Stream& stream) const {
   check(cudaGraphLaunch(state_->executable, stream.state().stream), "cudaGraphLaunch");
+}
+
+void call_library(Stream& stream, const std::function<void(void* native_stream)>& call) {
+  call(stream.state().stream);
 }
 
 void* allocate_device(std::size_t bytes) {

@@ -19,7 +19,8 @@
 
 /// What kernels see of the emulator: the names that device/device.h declares over CUDA.
 
-#define FS_KERNEL(threads) static void
+/// FS_KERNEL(threads of a block at most), or also (…, blocks that a multiprocessor should hold at least)
+#define FS_KERNEL(...) static void
 #define FS_DEVICE inline
 #define FS_UNROLL
 /// FS_SHARED(float, sums, [8]); declares an array in the shared memory of the block.
@@ -191,6 +192,24 @@ inline float to_float(F16 value) {
   const std::uint32_t wide = exponent == 31 ? 255 : exponent + 112;
   return std::bit_cast<float>(sign | wide << 23U | fraction << 13U);
 }
+/// To the nearest, ties to even.
+inline void store_as(float* to, float value) { *to = value; }
+inline void store_as(F16* to, float value) {
+  const auto sign = static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(value) >> 16U & 0x8000U);
+  const double magnitude = std::abs(double{value});
+  if (!(magnitude < 65520)) {
+    to->bits = static_cast<std::uint16_t>(sign | (std::isnan(value) ? 0x7FFFU : 0x7C00U));
+    return;
+  }
+  // In steps of the last place: 2^-24 for subnormals.
+  const int exponent = magnitude < 0x1p-14 ? -14 : std::ilogb(magnitude);
+  const auto steps = static_cast<std::uint32_t>(std::nearbyint(std::ldexp(magnitude, 10 - exponent)));
+  to->bits = static_cast<std::uint16_t>(sign + steps + (static_cast<std::uint32_t>(exponent + 14) << 10U));
+}
+inline void store_as(Bf16* to, float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  to->bits = static_cast<std::uint16_t>((bits + 0x7FFFU + (bits >> 16U & 1U)) >> 16U);
+}
 inline float as_float(std::uint32_t bits) { return std::bit_cast<float>(bits); }
 inline std::uint32_t as_bits(float value) { return std::bit_cast<std::uint32_t>(value); }
 inline float fma(float a, float b, float c) { return a * b + c; }
@@ -209,10 +228,12 @@ inline F32x4 load4(const float* from, FS_CALLER) {
   std::memcpy(&value, emulator::aligned(from, 16, FS_HERE), sizeof value);
   return value;
 }
-/// load4 of what a step reads once, as it does weights: they are counted.
-inline F32x4 load_once4(const float* from, FS_CALLER) {
-  emulator::count_streamed(sizeof(F32x4));
-  return load4(from, caller_file, caller_line);
+/// 16 bytes of what a step reads once, as it does weights: they are counted.
+inline U32x4 load_once(const void* from, FS_CALLER) {
+  U32x4 value;
+  emulator::count_streamed(sizeof value);
+  std::memcpy(&value, emulator::aligned(from, 16, FS_HERE), sizeof value);
+  return value;
 }
 inline void store4(float* to, F32x4 value, FS_CALLER) {
   emulator::aligned(to, 16, FS_HERE);

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "emulator/fault.h"
 #include "emulator/sanitizers.h"
+#include "emulator/stand_in.h"
 #include "runtime.h"
 
 namespace fs::gpu {
@@ -33,9 +34,10 @@ class DeviceMemory {
     }
     const std::size_t body = (std::max<std::size_t>(bytes, 1) + alignment - 1) / alignment * alignment;
     const std::size_t at = place(body + red_zone);
-    if (at + body + red_zone > reserved) {
-      fail(ExitCode::device, "emulated device memory: no {} bytes left", bytes);
+    if (bytes > free() || at + body + red_zone > reserved) {
+      fail(ExitCode::device, "CUDA: cudaMalloc: out of memory ({} bytes of {} free)", bytes, free());
     }
+    used_ += bytes;
     high_ = std::max(high_, at + body + red_zone);
     allocations_[at] = bytes;
     const Opened opened(*this);
@@ -51,7 +53,13 @@ class DeviceMemory {
     const auto found = allocations_.find(offset(memory));
     if (found == allocations_.end()) std::terminate();  // freed twice, or never allocated
     poison(memory, found->second);
+    used_ -= found->second;
     allocations_.erase(found);
+  }
+
+  std::size_t free() {
+    const std::lock_guard lock(mutex_);
+    return selected_card().memory - std::min(selected_card().memory, used_);
   }
 
   /// Bytes from `address` to the end of its allocation; nothing outside of any. `end`: one past it counts.
@@ -115,6 +123,7 @@ class DeviceMemory {
   std::recursive_mutex mutex_;
   unsigned char* base_ = nullptr;
   std::size_t high_ = 0;  // nothing was ever allocated beyond
+  std::size_t used_ = 0;
   int opened_ = 0;
   std::map<std::size_t, std::size_t> allocations_;  // offset → bytes
 };
@@ -125,6 +134,7 @@ DeviceMemory& device() {
 }
 
 std::size_t streamed = 0;
+std::size_t selected = 0;  // card
 
 struct Pinned {
   std::mutex mutex;
@@ -156,6 +166,12 @@ bool is_pinned(const void* address) {
   return static_cast<const unsigned char*>(address) < after->first + after->second;
 }
 
+StandIn& stand_in() {
+  static StandIn machine;
+  return machine;
+}
+const StandIn::Card& selected_card() { return stand_in().cards.at(selected); }
+
 std::size_t streamed_bytes() { return streamed; }
 void count_streamed(std::size_t bytes) { streamed += bytes; }
 
@@ -167,6 +183,10 @@ OpenDeviceMemory::~OpenDeviceMemory() { device().close(); }
 }  // namespace emulator
 
 inline namespace FS_GPU_BUILD {
+
+void select_device(int index) { emulator::selected = static_cast<std::size_t>(index); }
+bool tensor_cores() { return emulator::selected_card().major >= 8; }
+std::size_t free_memory() { return emulator::device().free(); }
 
 void* allocate_device(std::size_t bytes) { return emulator::device().allocate(bytes); }
 void free_device(void* memory) noexcept { emulator::device().release(memory); }

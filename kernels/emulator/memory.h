@@ -16,7 +16,7 @@ bool is_pinned(const void* address);
 /// Throws Fault if something was written between the allocations.
 void check_red_zones();
 
-/// Bytes that kernels have read with load_streaming() and load_once4(), weights, keys and values, since the
+/// Bytes that kernels have read with load_streaming() and load_once(), weights, keys and values, since the
 /// program began.
 std::size_t streamed_bytes();
 void count_streamed(std::size_t bytes);

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "emulator/device.h"
 #include "emulator/memory.h"
+#include "emulator/stand_in.h"
 #include "runtime.h"
 
 /// Streams, events and graphs. Nothing that is given to a stream runs before the host waits for it: host code
@@ -38,15 +39,30 @@ struct Stream::State {
   }
 };
 
-Stream::Stream() : state_(std::make_unique<State>()) {}
+namespace {
+
+/// What a card says of a kernel that failed, to the call that waits for it.
+struct CardError {
+  const char* text;
+};
+
+void wait_for(Stream& stream, const char* call) {
+  const emulator::OpenDeviceMemory open;
+  try {
+    while (!stream.state().queue.empty()) stream.state().run_one();
+  } catch (const CardError& error) {
+    fail(ExitCode::device, "CUDA: {}: {}", call, error.text);
+  }
+}
+
+}  // namespace
+
+Stream::Stream(bool waits) : state_(std::make_unique<State>()), waits_(waits) {}
 Stream::~Stream() = default;
 
 void Stream::synchronize() {
   if (state_->recording != nullptr) emulator::fault("a stream is waited for while it is recorded");
-  {
-    const emulator::OpenDeviceMemory open;
-    while (!state_->queue.empty()) state_->run_one();
-  }
+  wait_for(*this, "cudaStreamSynchronize");
   emulator::check_red_zones();
 }
 
@@ -130,19 +146,22 @@ void copy_on_device(void* to, const void* from, std::size_t bytes, Stream& strea
   stream.state().push([=] { std::memmove(to, from, bytes); });
 }
 
+void call_library(Stream& stream, const std::function<void(void* native_stream)>& call) {
+  stream.state().push([call] { call(nullptr); });
+}
+
 void clear(void* to, std::size_t bytes, Stream& stream) {
   emulator::check_device_range(to, bytes, "clear");
   stream.state().push([=] { std::memset(to, 0, bytes); });
 }
 
-std::vector<DeviceInfo> devices(std::string&) {
-  return {{"emulated device", 9, 0, 4, std::size_t{1} << 36U}};
-}
-
-std::size_t free_memory() { return std::size_t{1} << 36U; }
-
-void select_device(int index) {
-  if (index != 0) fail(ExitCode::device, "device {}: there is one emulated device, 0", index);
+std::vector<DeviceInfo> devices(std::string& reason) {
+  std::vector<DeviceInfo> all;
+  for (const auto& card : emulator::stand_in().cards) {
+    all.push_back({card.name, card.major, card.minor, 4, card.memory});
+  }
+  if (all.empty()) reason = emulator::stand_in().no_driver;
+  return all;
 }
 
 }  // namespace FS_GPU_BUILD
@@ -150,7 +169,13 @@ void select_device(int index) {
 namespace emulator {
 
 void enqueue(Stream& stream, Launch launch) {
-  stream.state().push([launch = std::move(launch)] { run_grid(launch); });
+  const char* const kernel = launch.kernel;
+  stream.state().push([launch = std::move(launch)] {
+    if (stand_in().failing_kernel == launch.kernel)
+      throw CardError{"an illegal memory access was encountered"};
+    run_grid(launch);
+  });
+  if (stream.waits()) wait_for(stream, kernel);
 }
 
 void check_pointer_argument(const void* pointer, std::size_t number, const char* kernel) {

@@ -1,6 +1,7 @@
 #include "emulator/tensor_core.h"
 
 #include <bit>
+#include <cmath>
 #include <cstring>
 
 namespace fs::gpu::emulator {
@@ -8,6 +9,12 @@ namespace {
 
 float bf16_half(std::uint32_t pair, unsigned half) {
   return std::bit_cast<float>(half == 0 ? pair << 16U : pair & 0xFFFF0000U);
+}
+
+/// Tensor cores do not round a sum to the nearest, they cut it off: a long chain of them drifts.
+float towards_zero(double value) {
+  const auto nearest = static_cast<float>(value);
+  return std::abs(double{nearest}) > std::abs(value) ? std::nextafter(nearest, 0.0F) : nearest;
 }
 
 void load(const Lanes& lanes, bool transposed) {
@@ -58,9 +65,9 @@ void multiply_bf16(const Lanes& lanes) {
     for (unsigned r = 0; r < 4; ++r) {
       const float* const row = a[group + 8 * (r >> 1U)];
       const float* const column = b[pair + (r & 1U)];
-      float sum = 0;
-      for (unsigned k = 0; k < 16; ++k) sum += row[k] * column[k];
-      own.d[r] += sum;
+      double sum = own.d[r];
+      for (unsigned k = 0; k < 16; ++k) sum += double{row[k]} * column[k];
+      own.d[r] = towards_zero(sum);
     }
   }
 }

@@ -16,7 +16,7 @@ void load_matrices_transposed(const Lanes& lanes);
 /// Throws Fault if a row is not aligned to 16 bytes.
 void check_matrix_row(const void* row, Where where);
 
-/// mma.m16n8k16, A row-major and B column-major bf16, D += A·B in fp32.
+/// mma.m16n8k16, A row-major and B column-major bf16, D += A·B in fp32, cut off at its last bit.
 struct MultiplyPayload {
   float* d = nullptr;                // [4]
   const std::uint32_t* a = nullptr;  // [4] pairs of bf16

@@ -53,10 +53,11 @@ void add_grid(CLI::App& command, BenchGrid& grid) {
   grid.threads = {defaults.threads};
   add_counts(command, "--threads,-t", grid.threads, 1, most_threads,
              "Processor threads. Default: one for each processor");
+  add_device(command, grid.others);
 }
 
 std::vector<ComputeOptions> combinations(const BenchGrid& grid) {
-  std::vector<ComputeOptions> all = {ComputeOptions{}};
+  std::vector<ComputeOptions> all = {grid.others};
   for (std::size_t i = 0; i < bench_axes.size(); ++i) {
     std::vector<ComputeOptions> longer;
     for (const ComputeOptions& options : all) {

@@ -20,6 +20,7 @@ extern const std::vector<BenchAxis> bench_axes;
 struct BenchGrid {
   std::vector<std::vector<std::string>> values;  ///< [bench_axes]
   std::vector<std::size_t> threads;              ///< 0, not given: as many as there are processors
+  ComputeOptions others;                         ///< what has one value: --prefill-chunk, --device, --sync
 };
 /// Declares the flags; `grid` begins as the defaults.
 void add_grid(CLI::App& command, BenchGrid& grid);

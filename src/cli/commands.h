@@ -28,5 +28,6 @@ void add_eval(CommandLine& line);
 void add_inspect(CommandLine& line);
 void add_quantize(CommandLine& line);
 void add_synth(CommandLine& line);
+void add_devices(CommandLine& line);
 
 }  // namespace fs::cli

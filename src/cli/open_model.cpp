@@ -64,6 +64,10 @@ engine::BackendOptions backend_options(const ComputeOptions& compute) {
   options.isa = compute.isa;
   options.kv = compute.kv;
   options.act = compute.act;
+  options.context = compute.context.value_or(0);
+  options.prefill_chunk = compute.prefill_chunk;
+  options.device = compute.device;
+  options.sync = compute.sync;
   return options;
 }
 

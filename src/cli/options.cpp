@@ -32,10 +32,10 @@ void add_compute(CLI::App& command, ComputeOptions& options) {
       "Format of the weights in memory, auto being the one they are stored in; int4 keeps embedding and "
       "head in q8_0");
   add_choice(command, "--kv", options.kv, kv_choices,
-             "Format of keys and values in the cache; all but f32, the default, on the cpu backend");
+             "Format of keys and values in the cache; the reference has f32, the default, only");
   add_choice(command, "--act", options.act, act_choices,
              "What activations are rounded to in matrix products, f32, the default, being exact; int8 is for "
-             "weights in q8_0 and int4; all but f32 on the cpu backend");
+             "weights in q8_0 and int4 on cpu; cuda rounds in prefill only");
   add_limits(command, options);
 }
 
@@ -45,6 +45,18 @@ void add_limits(CLI::App& command, ComputeOptions& options) {
   add_number<std::size_t>(command, "--ctx,-c,--ctx-size", options.context, 1,
                           std::numeric_limits<std::size_t>::max(),
                           "Tokens of context at most, which bounds memory. Default: the model's limit");
+  add_device(command, options);
+}
+
+void add_device(CLI::App& command, ComputeOptions& options) {
+  constexpr std::size_t most_rows = 16384;
+  add_number<std::size_t>(command, "--prefill-chunk", options.prefill_chunk, 1, most_rows,
+                          "Tokens of a prompt that run at once at most, which bounds scratch memory. "
+                          "Default: 512 on cpu, 512 on cuda, 32 on reference");
+  add_number<std::size_t>(command, "--device", options.device, 0, 1023,
+                          "CUDA card, by the number that fs devices shows. Default: 0");
+  command.add_flag("--sync", options.sync,
+                   "To find a fault: wait for every CUDA kernel, and name the one that fails");
 }
 
 std::vector<std::string_view> PromptOptions::named() const {

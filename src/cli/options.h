@@ -24,7 +24,7 @@ struct CommonOptions {
 };
 void add_common(CLI::App& command, CommonOptions& options);
 
-/// --backend, --isa, --dtype, --kv, --act, --threads, --ctx: of every command that runs a model.
+/// --backend, --isa, --dtype, --kv, --act and add_limits: of every command that runs a model.
 struct ComputeOptions {
   std::string backend = "auto";
   std::string isa = "auto";            ///< instruction set of the cpu backend
@@ -33,12 +33,17 @@ struct ComputeOptions {
   std::string act = "f32";             ///< what activations are rounded to for matrix products
   std::size_t threads = 0;             ///< 0, not given: as many as there are processors
   std::optional<std::size_t> context;  ///< the model's limit if not given
+  std::optional<std::size_t> prefill_chunk;  ///< as the backend prefers if not given
+  std::optional<std::size_t> device;         ///< number of the CUDA card
+  bool sync = false;                         ///< wait for every CUDA kernel, to name the one that fails
 };
 void add_compute(CLI::App& command, ComputeOptions& options);
 /// The words that --backend, --isa, --dtype, --kv and --act take, and a SPEC in their place.
 extern const std::vector<std::string> backend_choices, isa_choices, dtype_choices, kv_choices, act_choices;
-/// Of these only --threads and --ctx, for commands that name backends in a SPEC.
+/// Of these only --threads, --ctx and add_device, for commands that name backends in a SPEC.
 void add_limits(CLI::App& command, ComputeOptions& options);
+/// --prefill-chunk, --device, --sync.
+void add_device(CLI::App& command, ComputeOptions& options);
 /// Processor threads at most.
 inline constexpr std::size_t most_threads = 1024;
 

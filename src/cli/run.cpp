@@ -79,6 +79,7 @@ int run(int argc, const char* const* argv, const Hooks& hooks) {
     add_inspect(line);
     add_quantize(line);
     add_synth(line);
+    add_devices(line);
     code = parse_and_run(line, argc, argv);
     flush();
   } catch (const Error& error) {

@@ -48,11 +48,15 @@ ComputeSpec parse_spec(std::string_view text, std::string_view flag, const Compu
     } else if (key == "threads") {
       spec.compute.threads =
           parse_number<std::size_t>(value, fmt::format("{} {}: threads", flag, text), 1, most_threads);
+    } else if (key == "device") {
+      spec.compute.device =
+          parse_number<std::size_t>(value, fmt::format("{} {}: device", flag, text), 0, 1023);
     } else if (key == "model") {
       spec.common.model = value;
     } else {
-      fail(ExitCode::usage, "{} {}: unknown key \"{}\"; there are dtype, isa, kv, act, threads, model", flag,
-           text, key);
+      fail(ExitCode::usage,
+           "{} {}: unknown key \"{}\"; there are dtype, isa, kv, act, threads, device, model", flag, text,
+           key);
     }
   }
   return spec;

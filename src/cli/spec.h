@@ -11,8 +11,9 @@ struct ComputeSpec {
   ComputeOptions compute;
 };
 
-/// Reads a SPEC, `backend[:dtype][,dtype=DTYPE][,isa=ISA][,kv=KV][,act=ACT][,threads=N][,model=MODEL]`; what
-/// it leaves out is as in `defaults`. Throws Error(usage) naming `flag`.
+/// Reads a SPEC,
+/// `backend[:dtype][,dtype=DTYPE][,isa=ISA][,kv=KV][,act=ACT][,threads=N][,device=N][,model=MODEL]`; what it
+/// leaves out is as in `defaults`. Throws Error(usage) naming `flag`.
 ComputeSpec parse_spec(std::string_view text, std::string_view flag, const ComputeSpec& defaults);
 
 }  // namespace fs::cli

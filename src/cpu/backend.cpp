@@ -41,6 +41,7 @@ class Cpu final : public engine::Backend {
       : config_(config),
         weights_(std::move(weights)),
         kv_(options.kv),
+        chunk_(options.prefill_chunk),
         rope_(config),
         team_(options.threads, kernels, options.act) {
     arrange(team_.pool, kernels, config_, weights_);
@@ -48,9 +49,7 @@ class Cpu final : public engine::Backend {
 
   std::string_view name() const override { return "cpu"; }
   const model::Config& config() const override { return config_; }
-  /// Enough tokens to hide the reading of weights, and decoding them, behind arithmetic; two seconds or so of
-  /// Qwen3-0.6B on two cores.
-  std::size_t preferred_chunk() const override { return 512; }
+  std::size_t preferred_chunk() const override { return chunk_; }
   std::size_t kv_position_bytes() const override {
     return config_.n_layers * 2 * config_.kv_width() * model::block_bytes(kv_);
   }
@@ -94,6 +93,7 @@ class Cpu final : public engine::Backend {
   model::Config config_;
   model::Weights weights_;
   model::Dtype kv_;
+  std::size_t chunk_;
   Rope rope_;
   mutable Team team_;
 };

@@ -5,6 +5,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/error.h"
+#include "cuda/memory_plan.h"
+
 namespace fs::cuda::FS_GPU_BUILD {
 namespace {
 
@@ -33,25 +36,52 @@ std::vector<float> rotary_angles(const model::Config& config, std::size_t positi
 
 }  // namespace
 
-KvCache::KvCache(const model::Config& config, std::size_t context, gpu::Stream& stream)
-    : config_(config), context_(context), stream_(stream) {}
+KvCache::KvCache(const model::Config& config, gpu::KvFormat format, std::size_t context, gpu::Stream& stream)
+    : config_(config), format_(format), context_(context), stream_(stream) {}
 
-std::size_t KvCache::half_floats(std::size_t capacity) const {
-  return capacity * config_.n_kv_heads * ((config_.head_dim + 3) / 4 * 4);
+std::size_t KvCache::half_bytes(std::size_t capacity) const {
+  return capacity * config_.n_kv_heads * static_cast<std::size_t>(shape_of(config_).pitch()) *
+         gpu::kv_element_bytes(format_);
+}
+
+std::size_t KvCache::bytes(const model::Config& config, gpu::KvFormat format, std::size_t positions) {
+  const auto pitch = static_cast<std::size_t>(shape_of(config).pitch());
+  return positions * (config.n_layers * 2 * config.n_kv_heads * pitch * gpu::kv_element_bytes(format) +
+                      config.head_dim * sizeof(float));
+}
+
+void KvCache::check_fits() const {
+  const std::size_t needed = bytes(config_, format_, context_), free = gpu::free_memory();
+  if (needed <= free) return;
+  fail(ExitCode::device,
+       "a context of {} tokens needs {} MiB of keys and values, {} MiB are free: --ctx {} fits", context_,
+       mebibytes(needed), mebibytes(free), free / bytes(config_, format_, 1));
+}
+
+std::size_t KvCache::next_capacity(std::size_t positions) const {
+  const std::size_t free = gpu::free_memory();
+  const auto fits = [&](std::size_t count) { return bytes(config_, format_, count) <= free; };
+  if (capacity_ == 0 && fits(context_) && !fits(2 * context_)) return context_;
+  const std::size_t doubled = std::min(context_, std::max({positions, 2 * capacity_, first_capacity}));
+  if (fits(doubled)) return doubled;
+  if (fits(positions)) return positions;
+  // What there is now would be free for a cache that takes it all from the start.
+  fail(ExitCode::device,
+       "no device memory for the keys and values of {} tokens, {} MiB are free: --ctx {} fits", positions,
+       mebibytes(free), capacity_ + free / bytes(config_, format_, 1));
 }
 
 void KvCache::grow(std::size_t positions) {
   if (positions <= capacity_) return;
-  const std::size_t capacity = std::min(context_, std::max({positions, 2 * capacity_, first_capacity}));
+  const std::size_t capacity = next_capacity(positions);
   decode_step.reset();
   choosing_step.reset();
   stream_.synchronize();
-  gpu::DeviceArray<float> memory(config_.n_layers * 2 * half_floats(capacity));
+  gpu::DeviceArray<unsigned char> memory(config_.n_layers * 2 * half_bytes(capacity));
   gpu::DeviceArray<float> angles(capacity * config_.head_dim);
   for (std::size_t half = 0; capacity_ > 0 && half < 2 * config_.n_layers; ++half) {
-    gpu::copy_on_device(memory.data() + half * half_floats(capacity),
-                        memory_.data() + half * half_floats(capacity_),
-                        half_floats(capacity_) * sizeof(float), stream_);
+    gpu::copy_on_device(memory.data() + half * half_bytes(capacity),
+                        memory_.data() + half * half_bytes(capacity_), half_bytes(capacity_), stream_);
   }
   const std::vector<float> turns = rotary_angles(config_, capacity);
   gpu::copy_to_device(angles.data(), turns.data(), angles.bytes(), stream_);
@@ -62,8 +92,8 @@ void KvCache::grow(std::size_t positions) {
 }
 
 gpu::LayerCache KvCache::layer(std::size_t index) const {
-  float* const keys = memory_.data() + 2 * index * half_floats(capacity_);
-  return {keys, keys + half_floats(capacity_)};
+  unsigned char* const keys = memory_.data() + 2 * index * half_bytes(capacity_);
+  return {format_, keys, keys + half_bytes(capacity_)};
 }
 
 }  // namespace fs::cuda::FS_GPU_BUILD

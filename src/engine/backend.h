@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -98,14 +99,21 @@ class Backend {
   virtual std::size_t continue_with(KvCache&, const Continuation&) const { return 0; }
 };
 
-/// The choices behind --backend, --threads, --isa, --kv and --act.
+/// The choices behind --backend, --threads, --isa, --kv, --act, --ctx, --prefill-chunk, --device and --sync.
 struct BackendOptions {
   std::string_view name = "auto";  ///< auto (the fastest here) | cuda | cpu | reference | cuda-emulated
   std::size_t threads = 0;         ///< 0: as many as there are processors
   std::string_view isa = "auto";   ///< instruction set of the cpu backend: auto | portable | avx2
-  std::function<void(const std::string&)> notice = nullptr;  ///< told why auto does not take the card
-  std::string_view kv = "f32";  ///< keys and values in the cache: f32 | f16 | bf16; all but cpu have f32 only
-  std::string_view act = "f32";  ///< activations in matrix products: f32 | bf16 | int8; all but cpu: f32 only
+  /// Told why auto does not take the card, and what memory is taken of it.
+  std::function<void(const std::string&)> notice = nullptr;
+  std::string_view kv = "f32";   ///< keys and values in the cache: f32 | f16 | bf16; reference has f32 only
+  std::string_view act = "f32";  ///< activations in matrix products: f32 | bf16 | int8, of cpu; bf16 of cuda
+  std::size_t context = 0;       ///< tokens for which a card has to have memory; 0: as they come
+  std::optional<std::size_t> prefill_chunk =
+      std::nullopt;  ///< rows of a forward call at most, if not what the backend prefers
+  std::optional<std::size_t> device =
+      std::nullopt;   ///< number of the card, 0 if not given; with it auto takes the card or fails
+  bool sync = false;  ///< cuda: wait for every kernel, and name the one that fails
 };
 
 /// What make_backend() refuses by the options alone, before weights are loaded. Throws Error(usage).

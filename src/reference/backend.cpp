@@ -37,12 +37,12 @@ struct Cache final : engine::KvCache {
 
 class Reference final : public engine::Backend {
  public:
-  Reference(const model::Config& config, model::Weights weights, std::size_t threads)
-      : config_(config), weights_(std::move(weights)), pool_(threads) {}
+  Reference(const model::Config& config, model::Weights weights, std::size_t threads, std::size_t chunk)
+      : config_(config), weights_(std::move(weights)), chunk_(chunk), pool_(threads) {}
 
   std::string_view name() const override { return "reference"; }
   const model::Config& config() const override { return config_; }
-  std::size_t preferred_chunk() const override { return 32; }
+  std::size_t preferred_chunk() const override { return chunk_; }
   std::size_t kv_position_bytes() const override {
     return config_.n_layers * 2 * config_.kv_width() * sizeof(float);
   }
@@ -59,6 +59,7 @@ class Reference final : public engine::Backend {
  private:
   model::Config config_;
   model::Weights weights_;
+  std::size_t chunk_;
   mutable ThreadPool pool_;
 };
 
@@ -131,8 +132,8 @@ void Reference::forward(engine::KvCache& kv_cache, const Pass& pass) const {
 }  // namespace
 
 std::unique_ptr<engine::Backend> make_backend(const model::Config& config, model::Weights weights,
-                                              std::size_t threads) {
-  return std::make_unique<Reference>(config, std::move(weights), threads);
+                                              std::size_t threads, std::optional<std::size_t> prefill_chunk) {
+  return std::make_unique<Reference>(config, std::move(weights), threads, prefill_chunk.value_or(32));
 }
 
 }  // namespace fs::reference

@@ -18,13 +18,14 @@ complete -c fs -n __fish_use_subcommand -a detokenize -d "Token ids to text"
 complete -c fs -n __fish_use_subcommand -a inspect -d "What a checkpoint holds"
 complete -c fs -n __fish_use_subcommand -a quantize -d "Write a model as one GGUF file"
 complete -c fs -n __fish_use_subcommand -a synth -d "Write a synthetic model"
+complete -c fs -n __fish_use_subcommand -a devices -d "The CUDA cards of this machine"
 complete -c fs -n __fish_use_subcommand -l version -d "Print the version"
 complete -c fs -s h -l help -d "Print help"
 
 # every command
-complete -c fs -n "__fs_in generate logits layer-diff eval bench tokenize detokenize inspect quantize synth" -s q -l quiet -d "Only the answer and errors"
+complete -c fs -n "__fs_in generate logits layer-diff eval bench tokenize detokenize inspect quantize synth devices" -s q -l quiet -d "Only the answer and errors"
 complete -c fs -n "__fs_in generate logits layer-diff eval bench tokenize detokenize inspect" -s m -l model -rF -a "$models" -d Checkpoint
-complete -c fs -n "__fs_in generate logits layer-diff eval bench tokenize detokenize inspect" -l json -d "One JSON object"
+complete -c fs -n "__fs_in generate logits layer-diff eval bench tokenize detokenize inspect devices" -l json -d "One JSON object"
 
 # text in
 complete -c fs -n "__fs_in generate logits layer-diff tokenize" -s p -l prompt -x -d "The text"
@@ -40,6 +41,10 @@ complete -c fs -n "__fs_in generate logits eval bench" -l kv -x -a "f32 f16 bf16
 complete -c fs -n "__fs_in generate logits eval bench" -l act -x -a "f32 bf16 int8" -d "What activations are rounded to in products"
 complete -c fs -n "__fs_in generate logits layer-diff eval bench quantize" -s t -l threads -x -d "Processor threads"
 complete -c fs -n "__fs_in generate logits layer-diff eval" -s c -l ctx -l ctx-size -x -d "Tokens of context at most"
+complete -c fs -n "__fs_in generate logits layer-diff eval bench" -l prefill-chunk -x -d "Tokens of a prompt that run at once"
+complete -c fs -n "__fs_in generate logits layer-diff eval bench" -l device -x -d "CUDA card"
+complete -c fs -n "__fs_in generate logits layer-diff eval bench" -l sync -d "Wait for every CUDA kernel"
+complete -c fs -n "__fs_in devices" -l backend -x -a "cuda cuda-emulated" -d "Whose cards"
 complete -c fs -n "__fs_in generate logits" -l temp -l temperature -x -d "Temperature; 0 is greedy"
 complete -c fs -n "__fs_in generate logits" -l topk -l top-k -x -d "Keep the N most likely tokens"
 complete -c fs -n "__fs_in generate logits" -l topp -l top-p -x -d "Keep the likeliest tokens that reach P"
