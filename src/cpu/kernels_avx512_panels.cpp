@@ -162,8 +162,8 @@ void prepare(const float* x, size_t cols, float* prepared) {
     const bool finite = largest < 0x7F800000, small = peak < 0x1p-100F;
     const Floats inverse = all(finite && !small ? largest_integer / peak : 0);
     if (!finite) low = high = zero();
-    // All products with a block that is not finite are NaN.
-    const float d = !finite ? __builtin_nanf("") : small ? 0 : peak / largest_integer;
+    // Of a block that is not finite nor is d, and 0 · d makes all products with it NaN.
+    const float d = small ? 0 : peak / largest_integer;
 
     __m128i first[D], second[D];
     digits_of<D>(low, inverse, first);
