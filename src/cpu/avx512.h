@@ -19,7 +19,7 @@ extern const PanelKernels avx512_q8_0, avx512_int4;
 extern const WeightKernels avx512bf16_bf16;
 extern const RoundedKernels avx512bf16_pairs;
 extern const CacheKernels avx512_cache_f32, avx512_cache_f16, avx512_cache_bf16;
-inline constexpr std::size_t avx512_tile_rows = 24;  // of Kernels; 24 of 32 registers hold sums
+inline constexpr std::size_t avx512_tile_rows = 16;  // of Kernels; 512 tokens are whole tiles
 void avx512_pack(const float* x, std::size_t x_stride, std::size_t rows, std::size_t cols, float* tile);
 void avx512_gemm_packed(const float* a, std::size_t tiles, const float* panel, std::size_t k, float* c,
                         std::size_t ldc, bool accumulate);
