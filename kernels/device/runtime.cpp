@@ -1,6 +1,7 @@
 #include "runtime.h"
 
 #include <cuda_runtime.h>
+#include <fmt/format.h>
 
 #include "base/error.h"
 #include "device/errors.h"
@@ -37,7 +38,10 @@ std::vector<DeviceInfo> devices(std::string& reason) {
   int count = 0;
   if (const cudaError_t error = cudaGetDeviceCount(&count); error != cudaSuccess) {
     static_cast<void>(cudaGetLastError());
-    reason = cudaGetErrorString(error);
+    reason = error == cudaErrorInsufficientDriver
+                 ? fmt::format("no NVIDIA driver, or one older than CUDA {}.{} needs", CUDART_VERSION / 1000,
+                               CUDART_VERSION % 1000 / 10)
+                 : cudaGetErrorString(error);
     return {};
   }
   if (count == 0) reason = "the driver knows none";
