@@ -152,8 +152,8 @@ TEST(Parallel, BackendsThatShareNothingRunOneAfterAnother) {
 }
 
 TEST(Parallel, WrongUseIsRefused) {
-  expect_error(fs({"generate", "--model", odd, "--prompts", "-", "-np", "0"}), 2, "--parallel");
-  expect_error(fs({"generate", "--model", odd, "--prompts", "-", "-np", "x"}), 2, "--parallel");
+  expect_error(fs({"generate", "--model", odd, "--prompts", "-", "-np", "0"}), 2, "np: ");
+  expect_error(fs({"generate", "--model", odd, "--prompts", "-", "-np", "x"}), 2, "np: ");
   expect_error(fs({"generate", "--model", odd, "--tokens", "1", "-np", "2"}), 2, "--prompts");
 }
 
@@ -251,6 +251,20 @@ TEST(Speculate, StreamsTheSameTextAndReportsOnStderr) {
   EXPECT_TRUE(std::regex_search(outcome.err, std::regex(" · \\d+ of \\d+ guesses accepted · stop: length\n")))
       << outcome.err;
   EXPECT_EQ(plain.err.find("guesses"), std::string::npos);
+}
+
+TEST(Batch, LlamasFlagIsAFlagAndNothingElse) {
+  const auto ids = [](std::vector<std::string> args) {
+    args.insert(args.begin(), "tokenize");
+    return fs(args).out;
+  };
+  EXPECT_EQ(ids({"-p", "-np"}), ids({"--", "-np"}));
+  EXPECT_EQ(ids({"-p", "-np=2"}), ids({"--", "-np=2"}));
+  EXPECT_NE(fs({"tokenize", "-np"}).err.find("unknown flag -np"), std::string::npos);
+  EXPECT_EQ(
+      fs({"bench", "-m", "synthetic:tiny-odd", "-p", "0", "-n", "2", "-r", "1", "-np=1,2", "--no-roofline"})
+          .code,
+      0);
 }
 
 }  // namespace

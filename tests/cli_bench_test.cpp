@@ -47,6 +47,15 @@ TEST(Bench, TableHasARowForEachTest) {
   }
 }
 
+TEST(Bench, ListsMayBeLong) {  // longer than a string holds without memory of its own
+  const Outcome outcome =
+      fs({"bench", "-m", "synthetic:tiny-odd", "-p", "1,2,3,4,5,6,7,8,9,10,11,12", "-n", "0", "-r", "1", "-t",
+          "1", "--isa", "portable,portable,portable", "--no-roofline", "-o", "jsonl"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(std::count(outcome.out.begin(), outcome.out.end(), '\n'), 36);
+  EXPECT_NE(outcome.out.find("\"pp12\""), std::string::npos);
+}
+
 TEST(Bench, RowsFitIntoATerminal) {
   const auto lines =
       lines_of(fs({"bench", "-m", "synthetic:tiny-odd", "-p", "16", "-n", "2", "-d", "2048", "-r", "2"}).out);

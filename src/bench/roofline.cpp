@@ -57,7 +57,7 @@ const Peak& Roofline::peak(Arithmetic arithmetic) const {
 
 Roofline measure_roofline(std::size_t threads, const Progress& progress) {
   const std::vector<PeakProbe> probes = peak_probes();
-  const std::size_t total = passes * (probes.size() + 1);
+  const std::size_t total = parts + passes * (probes.size() + 1);
   std::size_t done = 0;
   const auto step = [&] {
     if (progress) progress("roofline", done, total);
@@ -69,11 +69,17 @@ Roofline measure_roofline(std::size_t threads, const Progress& progress) {
   std::atomic<std::uint64_t> kept{0};  // what is computed is used, so that it is computed
 
   const std::size_t bytes = memory_bytes(), lines = bytes / line_bytes;
-  const auto memory = model::weight_memory(bytes);
-  // Each thread writes about what it will read first: its own pages, where memory has a place.
-  pool.for_ranges(lines, lines_at_once, [&](std::size_t begin, std::size_t end, std::size_t) {
-    std::fill(memory.get() + begin * line_bytes, memory.get() + end * line_bytes, std::byte{1});
-  });
+  const auto memory =
+      model::weight_memory(bytes, "memory to be read by the roofline (--no-roofline does without)");
+  // Each thread writes about what it will read: its own pages, where memory has a place. Part by part, so
+  // that an interruption is noticed.
+  for (std::size_t part = 0; part < parts; ++part) {
+    step();
+    std::byte* const at = memory.get() + part * (bytes / parts);
+    pool.for_ranges(lines / parts, lines_at_once, [&](std::size_t begin, std::size_t end, std::size_t) {
+      std::fill(at + begin * line_bytes, at + end * line_bytes, std::byte{1});
+    });
+  }
   const auto read = rates(
       static_cast<double>(bytes / parts),
       [&](std::size_t index) {

@@ -246,6 +246,7 @@ void add_bench(CommandLine& line) {
   add_counts(command, "-d,--n-depth", options->depths, 0, any, "Tokens that are there before. Default: 0");
   add_counts(command, "--parallel", options->sequences, 1, 1024,
              "Sequences that are decoded at once, also -np; their tokens count together. Default: 1");
+  add_counts(command, "--np", options->sequences, 1, 1024, "-np (flags.h)")->group("");
   add_number<std::size_t>(command, "-r,--repetitions", options->repetitions, 1, 10000,
                           "Times that a test is repeated. Default: 5");
   command.add_flag("--no-warmup", options->no_warm_up, "Count the first run too");

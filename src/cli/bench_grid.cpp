@@ -19,7 +19,8 @@ CLI::Option* add_counts(CLI::App& command, const std::string& names, std::vector
   const std::string flag = names.substr(0, names.find(','));
   const auto read = [&values, flag, lowest, highest](const CLI::results_t& results) {
     values.clear();
-    for (const std::string_view item : split_list(verbatim(results.back()), flag)) {
+    const std::string list = verbatim(results.back());
+    for (const std::string_view item : split_list(list, flag)) {
       values.push_back(parse_number<std::size_t>(item, flag, lowest, highest));
     }
     return true;
@@ -31,7 +32,8 @@ CLI::Option* add_choices(CLI::App& command, const std::string& name, std::vector
                          const std::vector<std::string>& choices, const std::string& help) {
   const auto read = [&values, name, choices](const CLI::results_t& results) {
     values.clear();
-    for (const std::string_view item : split_list(verbatim(results.back()), name)) {
+    const std::string list = verbatim(results.back());
+    for (const std::string_view item : split_list(list, name)) {
       check_choice(item, name, choices);
       values.emplace_back(item);
     }

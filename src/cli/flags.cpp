@@ -17,11 +17,16 @@ bool needs_mark(std::string_view value) {
   return value.starts_with(verbatim_mark) || (value.starts_with('[') && value.ends_with(']'));
 }
 
+/// llama.cpp's -np, which CLI11 would read as -n p: it becomes --np, and -np again where it was text.
+bool is_np(std::string_view argument, std::string_view name) {
+  return argument == name || (argument.starts_with(name) && argument[name.size()] == '=');
+}
+
 }  // namespace
 
 std::string keep_verbatim(std::string argument, bool plain) {
   if (needs_mark(argument)) return verbatim_mark + argument;
-  if (!plain && argument == "-np") return "--parallel";  // llama.cpp's; CLI11 would read -n p
+  if (!plain && is_np(argument, "-np")) argument.insert(0, 1, '-');
   const std::size_t equals = argument.find('=');
   if (plain || !argument.starts_with("--") || equals == std::string::npos) return argument;
   const std::string value = argument.substr(equals + 1);
@@ -34,7 +39,8 @@ std::string verbatim(const std::string& kept) {
   // "--name=" that was no flag but text: the value of the flag before it.
   const bool marked_text =
       kept.starts_with("--") && kept.ends_with(verbatim_mark) && kept[kept.size() - 2] == '=';
-  return marked_text ? kept.substr(0, kept.size() - 1) : kept;
+  const std::string text = marked_text ? kept.substr(0, kept.size() - 1) : kept;
+  return is_np(text, "--np") ? text.substr(1) : text;
 }
 
 CLI::Option* add_text(CLI::App& command, const std::string& names, std::optional<std::string>& value,

@@ -215,6 +215,9 @@ void add_generate(CommandLine& line) {
       "Prompts of --prompts that run at once, also -np, sharing each read of the weights; their answers are "
       "those of one at a time. Default: 8 on the cpu backend, else 1")
       ->needs(prompts);
+  add_number<std::size_t>(command, "--np", options->parallel, 1, 1024, "-np (flags.h)")
+      ->needs(prompts)
+      ->group("");
   add_number<std::int64_t>(
       command, "-n,--n-predict", options->max_tokens, -1, std::numeric_limits<std::int64_t>::max(),
       "Tokens to generate at most; -1: until the model ends or the context is full. Default: 128");
