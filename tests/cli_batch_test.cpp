@@ -152,8 +152,8 @@ TEST(Parallel, BackendsThatShareNothingRunOneAfterAnother) {
 }
 
 TEST(Parallel, WrongUseIsRefused) {
-  expect_error(fs({"generate", "--model", odd, "--prompts", "-", "-np", "0"}), 2, "np: ");
-  expect_error(fs({"generate", "--model", odd, "--prompts", "-", "-np", "x"}), 2, "np: ");
+  expect_error(fs({"generate", "--model", odd, "--prompts", "-", "-np", "0"}), 2, "-np: ");
+  expect_error(fs({"generate", "--model", odd, "--prompts", "-", "-np", "x"}), 2, "-np: ");
   expect_error(fs({"generate", "--model", odd, "--tokens", "1", "-np", "2"}), 2, "--prompts");
 }
 

@@ -195,7 +195,7 @@ TEST(Bench, WrongUseIsRefusedBeforeWeightsAreLoaded) {
   expect_error(fs({"bench", "-m", odd, "-n", "x"}), 2, "-n");
   expect_error(fs({"bench", "-m", odd, "-d", "1,,2"}), 2, "empty item");
   expect_error(fs({"bench", "-m", odd, "-r", "0"}), 2, "-r");
-  expect_error(fs({"bench", "-m", odd, "-np", "8,0"}), 2, "--parallel");
+  expect_error(fs({"bench", "-m", odd, "-np", "8,0"}), 2, "-np: ");
   expect_error(fs({"bench", "-m", odd, "-t", "0"}), 2, "--threads");
   expect_error(fs({"bench", "-m", odd, "--dtype", "q8_0,q9"}), 2, "--dtype: \"q9\" is unknown");
   expect_error(fs({"bench", "-m", odd, "--output", "xml"}), 2, "--output");

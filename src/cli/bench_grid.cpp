@@ -16,7 +16,7 @@ const std::vector<BenchAxis> bench_axes = {
 
 CLI::Option* add_counts(CLI::App& command, const std::string& names, std::vector<std::size_t>& values,
                         std::size_t lowest, std::size_t highest, const std::string& help) {
-  const std::string flag = names.substr(0, names.find(','));
+  const std::string flag = verbatim(names.substr(0, names.find(',')));  // -np is declared as --np
   const auto read = [&values, flag, lowest, highest](const CLI::results_t& results) {
     values.clear();
     const std::string list = verbatim(results.back());

@@ -39,7 +39,7 @@ CLI::Option* add_choice(CLI::App& command, const std::string& name, std::string&
 template <class Number, class Target>
 CLI::Option* add_number(CLI::App& command, const std::string& names, Target& value, Number lowest,
                         Number highest, const std::string& help) {
-  const std::string flag = names.substr(0, names.find(','));
+  const std::string flag = verbatim(names.substr(0, names.find(',')));  // -np is declared as --np
   const auto read = [&value, flag, lowest, highest](const CLI::results_t& results) {
     value = parse_number<Number>(verbatim(results.back()), flag, lowest, highest);
     return true;
