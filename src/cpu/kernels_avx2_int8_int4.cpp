@@ -40,10 +40,6 @@ struct Int4 {
     }
   }
 
-  template <int M>
-  static constexpr size_t rows_at_once = M == 1   ? 4
-                                         : M <= 3 ? 2
-                                                  : 1;
   template <int R, int M>
   static void dot_tile(const std::byte* w, size_t apart, size_t cols, const float* x, size_t x_stride,
                        float* out, size_t out_apart, size_t out_stride) {

@@ -37,11 +37,6 @@ void prepare(const float* x, size_t cols, float* prepared) {
 /// What dot_rows() walks with. A row's sum is the same for every R.
 template <class Format>
 struct Blocks {
-  template <int M>
-  static constexpr size_t rows_at_once = 8 * M <= most_sums   ? 4
-                                         : 4 * M <= most_sums ? 2
-                                                              : 1;
-
   template <int R, int M>
   static void dot_tile(const std::byte* w, size_t apart, size_t cols, const float* x, size_t x_stride,
                        float* out, size_t out_apart, size_t out_stride) {

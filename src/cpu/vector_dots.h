@@ -11,7 +11,8 @@ namespace {
 template <class W, int M>
 void dot_rows(const std::byte* w, size_t row_bytes, size_t rows, size_t cols, const float* x, size_t x_stride,
               float* out, size_t out_stride) {
-  constexpr size_t R = W::template rows_at_once<M>;
+  // Two sums for every row and token, or a sum and a total.
+  constexpr size_t R = 8 * M <= most_sums ? 4 : 4 * M <= most_sums ? 2 : 1;
   const size_t stretch = rows / R;
   for (size_t r = 0; r < stretch; ++r) {
     W::template dot_tile<R, M>(w + r * row_bytes, stretch * row_bytes, cols, x, x_stride, out + r, stretch,

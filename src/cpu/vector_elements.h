@@ -150,10 +150,6 @@ void panel_bf16(const std::byte* w, size_t row_bytes, size_t rows, size_t first_
 
 /// What dot_rows() walks with.
 struct Pairs {
-  template <int M>
-  static constexpr size_t rows_at_once = 8 * M <= most_sums   ? 4
-                                         : 4 * M <= most_sums ? 2
-                                                              : 1;
   template <int R, int M>
   static void dot_tile(const std::byte* w, size_t apart, size_t cols, const float* x, size_t x_stride,
                        float* out, size_t out_apart, size_t out_stride) {
@@ -162,10 +158,6 @@ struct Pairs {
 };
 template <class W>
 struct Elements {
-  template <int M>
-  static constexpr size_t rows_at_once = 8 * M <= most_sums   ? 4
-                                         : 4 * M <= most_sums ? 2
-                                                              : 1;
   template <int R, int M>
   static void dot_tile(const std::byte* w, size_t apart, size_t cols, const float* x, size_t x_stride,
                        float* out, size_t out_apart, size_t out_stride) {
