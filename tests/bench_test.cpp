@@ -122,7 +122,10 @@ TEST(Cost, OfAPrompt) {
             2 * (layer_weights + table_weights) + norm_bytes + 512 * 2 * 1024 + 612.0 * kv_bytes);
   double seen = 0;
   for (int i = 0; i < 512; ++i) seen += 100 + i + 1;
-  EXPECT_EQ(prompt.flops, 512 * 2 * layer_weights + 2 * table_weights + seen * 28 * 4 * 2048);
+  // 27 layers whole; of the last one 512 keys and values, and one token that sees 612 positions.
+  const double keys_and_values = 2 * 1024 * 1024, layer = layer_weights / 28;
+  EXPECT_EQ(prompt.flops, 512 * 2 * 27 * layer + 512 * 2 * keys_and_values + 2 * (layer - keys_and_values) +
+                              2 * table_weights + (27 * seen + 612) * 4 * 2048);
 }
 
 TEST(Cost, BackendsSayWhatTheirCacheTakes) {

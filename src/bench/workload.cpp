@@ -9,20 +9,27 @@ namespace {
 struct MatrixCost {
   double bytes = 0, flops = 0;
 
+  void add(const MatrixCost& other) {
+    bytes += other.bytes;
+    flops += other.flops;
+  }
   void add(const model::Matrix& matrix) {
     bytes += static_cast<double>(matrix.rows) * static_cast<double>(matrix.row_bytes());
     flops += 2 * static_cast<double>(matrix.rows) * static_cast<double>(matrix.cols);
   }
 };
 
-MatrixCost layer_matrices(const model::Weights& weights) {
+/// The products of a layer that give keys and values.
+MatrixCost key_value_matrices(const model::LayerWeights& w) {
   MatrixCost sum;
-  for (const model::LayerWeights& w : weights.layers) {
-    for (const auto* matrix :
-         {&w.q_proj, &w.k_proj, &w.v_proj, &w.o_proj, &w.gate_proj, &w.up_proj, &w.down_proj}) {
-      sum.add(*matrix);
-    }
-  }
+  for (const auto* matrix : {&w.k_proj, &w.v_proj}) sum.add(*matrix);
+  return sum;
+}
+
+/// And all others.
+MatrixCost other_matrices(const model::LayerWeights& w) {
+  MatrixCost sum;
+  for (const auto* matrix : {&w.q_proj, &w.o_proj, &w.gate_proj, &w.up_proj, &w.down_proj}) sum.add(*matrix);
   return sum;
 }
 
@@ -66,8 +73,11 @@ Cost cost(const Workload& workload, const model::Config& config, const model::We
   const auto tokens = static_cast<double>(workload.tokens), depth = static_cast<double>(workload.depth),
              sequences = static_cast<double>(workload.sequences);
   const double passes = decode ? tokens : 1;
-  const MatrixCost layers = layer_matrices(weights);
-  MatrixCost head;
+  MatrixCost layers, head;
+  for (const model::LayerWeights& layer : weights.layers) {
+    layers.add(key_value_matrices(layer));
+    layers.add(other_matrices(layer));
+  }
   head.add(weights.lm_head);
 
   // Token i of a sequence sees the positions 0 … depth + i.
@@ -81,6 +91,11 @@ Cost cost(const Workload& workload, const model::Config& config, const model::We
                             seen_by_passes * static_cast<double>(kv_position_bytes));
   cost.flops =
       sequences * (tokens * layers.flops + passes * head.flops + seen_by_tokens * 4 * attention_width);
+  if (!decode) {
+    const auto last_width = static_cast<double>(config.q_width());
+    cost.flops -= (tokens - 1) * other_matrices(weights.layers.back()).flops +
+                  (seen_by_tokens - seen_by_passes) * 4 * last_width;
+  }
   return cost;
 }
 

@@ -38,8 +38,9 @@ struct Cost {
 /// Bytes: a pass reads every matrix once (of the embedding the rows of its tokens; a tied head whole), the
 /// norms, and once the keys and values of every position it sees, `kv_position_bytes` each. A prompt is one
 /// pass, decoding one for each token, which all sequences share. FLOPs: the products with matrices, and q·k
-/// and p·v of the causal attention; the head runs on the last token of a pass. What is linear in the width
-/// (norms, RoPE, softmax) is not counted.
+/// and p·v of the causal attention; of a pass, the head runs on the last token, and of the others the last
+/// layer needs nothing but keys and values. What is linear in the width (norms, RoPE, softmax) is not
+/// counted.
 Cost cost(const Workload& workload, const model::Config& config, const model::Weights& weights,
           std::size_t kv_position_bytes);
 

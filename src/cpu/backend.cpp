@@ -103,17 +103,26 @@ class Cpu final : public engine::Backend {
 void Cpu::run(std::span<const Segment> segments, const Pass& pass) const {
   const model::Config& c = config_;
   const std::size_t rows = pass.tokens.size();
+  const std::size_t head_rows = pass.logit_rows == LogitRows::all    ? rows
+                                : pass.logit_rows == LogitRows::last ? 1
+                                                                     : 0;
   Rope::Table angles;
   for (const Segment& segment : segments) {
     segment.cache.grow(segment.first_position + segment.rows);
     rope_.append(angles, segment.first_position, segment.rows);
   }
 
-  std::vector<float> x(rows * c.hidden);       // the residual stream
-  std::vector<float> normed(rows * c.hidden);  // what a norm gives
-  std::vector<float> q(rows * c.q_width()), mixed(rows * c.q_width());
-  std::vector<float> k(rows * c.kv_width()), v(rows * c.kv_width());
-  std::vector<float> act(rows * c.intermediate);
+  const Segment last_row{segments.back().cache, pass.first_position + rows - 1, 0, 1};
+  team_.pass.reserve(rows * (2 * c.hidden + 2 * c.q_width() + 2 * c.kv_width() + c.intermediate));
+  float* rest = team_.pass.data();
+  const auto take = [&](std::size_t width) {
+    return std::span(std::exchange(rest, rest + rows * width), rows * width);
+  };
+  auto x = take(c.hidden);       // the residual stream
+  auto normed = take(c.hidden);  // what a norm gives
+  auto q = take(c.q_width()), mixed = take(c.q_width());
+  const auto k = take(c.kv_width()), v = take(c.kv_width());
+  auto act = take(c.intermediate);
 
   embed(pass.tokens, x);
   deliver(pass, TapPoint::embed, 0, 1, c.hidden, x);
@@ -135,6 +144,13 @@ void Cpu::run(std::span<const Segment> segments, const Pass& pass) const {
     deliver(pass, TapPoint::k, l, c.n_kv_heads, c.head_dim, k);
     deliver(pass, TapPoint::v, l, c.n_kv_heads, c.head_dim, v);
     store(segments, l, k, v);
+    if (l + 1 == c.n_layers && pass.taps == nullptr && head_rows < rows) {
+      // Nobody reads more of this layer than that and the one row that logits are asked of.
+      if (head_rows == 0) return;
+      segments = {&last_row, 1};
+      x = x.last(c.hidden), normed = normed.last(c.hidden), q = q.last(c.q_width());
+      mixed = mixed.first(c.q_width()), act = act.first(c.intermediate);
+    }
 
     attention(team_, c, q, segments, l, mixed);
     deliver(pass, TapPoint::attn_out, l, c.n_q_heads, c.head_dim, mixed);
@@ -156,8 +172,7 @@ void Cpu::run(std::span<const Segment> segments, const Pass& pass) const {
   deliver(pass, TapPoint::final_norm, 0, 1, c.hidden, normed);
 
   if (pass.logit_rows == LogitRows::none) return;
-  const std::size_t head_rows = pass.logit_rows == LogitRows::all ? rows : 1;
-  linear(team_, {{weights_.lm_head, pass.logits}}, std::span(normed).last(head_rows * c.hidden));
+  linear(team_, {{weights_.lm_head, pass.logits}}, normed.last(head_rows * c.hidden));
   deliver(pass, TapPoint::logits, 0, 1, c.vocab_size, pass.logits);
 }
 
