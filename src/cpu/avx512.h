@@ -18,6 +18,7 @@ extern const WeightKernels avx512_f32, avx512_f16, avx512_bf16;
 extern const PanelKernels avx512_q8_0, avx512_int4;
 extern const WeightKernels avx512bf16_bf16;
 extern const RoundedKernels avx512bf16_pairs;
+extern const RoundedAttention avx512bf16_attention;
 extern const CacheKernels avx512_cache_f32, avx512_cache_f16, avx512_cache_bf16;
 inline constexpr std::size_t avx512_tile_rows = 16;  // of Kernels; 512 tokens are whole tiles
 void avx512_pack(const float* x, std::size_t x_stride, std::size_t rows, std::size_t cols, float* tile);

@@ -13,6 +13,8 @@ namespace fs::cpu {
 ///   bf16   to nearest, ties to even
 ///   int8   blocks of 32: d = largest magnitude / 127 in fp32, q = x / d to nearest, ties to even; x ≈ d · q.
 ///          For q8_0 and int4 weights
+/// Where a processor multiplies bf16 (Kernels::attention_bf16), attention of more than 16 tokens in one pass
+/// takes queries, keys, values and softmax weights rounded to bf16 too, unless activations are f32.
 enum class Activations { f32, bf16, int8 };
 
 struct Options {

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstddef>
+#include <cstdint>
 
 /// The inner loops of the CPU backend, once for every instruction set. A kernel works on one piece of one
 /// operation on one thread; how an operation is cut into pieces is decided outside, the same for every
@@ -85,10 +86,28 @@ struct CacheKernels {
                     bool accumulate);
 };
 
+/// What attention of many tokens multiplies with where its operands are rounded to bf16, to nearest, ties to
+/// even.
+struct RoundedAttention {
+  void (*round)(const float* x, std::size_t n, std::uint16_t* out);  ///< x, out: [n]
+  /// A panel [k, panel_width] of keys or values in a format of the cache, k even.
+  /// out: [k / 2, panel_width] pairs of neighbouring rows
+  using RoundPanel = void (*)(const std::byte* panel, std::size_t k, std::uint16_t* out);
+  RoundPanel f32, f16, bf16;
+  /// c (+)= a · panels, for tile_rows rows at once.  a: [rows, k] with row stride lda, k even, rows a
+  /// multiple of tile_rows; panels: as rounded, `apart` values from each other; c: [rows, ≥
+  /// panels·panel_width] with row stride ldc.
+  std::size_t tile_rows;
+  void (*gemm_rows)(const std::uint16_t* a, std::size_t lda, std::size_t rows, const std::uint16_t* panel,
+                    std::size_t apart, std::size_t panels, std::size_t k, float* c, std::size_t ldc,
+                    bool accumulate);
+};
+
 struct Kernels {
   const char* name;  ///< as --isa spells it
   const WeightKernels *f32, *f16, *bf16, *q8_0, *int4;
   const CacheKernels *cache_f32, *cache_f16, *cache_bf16;
+  const RoundedAttention* attention_bf16;  ///< null where there is none
 
   /// Rows of the left-hand side that gemm_packed multiplies at once.
   std::size_t tile_rows;
@@ -108,8 +127,8 @@ struct Kernels {
   /// each score by exp(score − *peak), brings *total to the new peak and adds them to it. Returns exp(old
   /// peak − new peak): what earlier weighted sums are to be multiplied by. exp errs by at most 2 ulp.
   float (*softmax_step)(float* scores, std::size_t n, float* peak, float* total);
-  /// gate = silu(gate) · up. [n]
-  void (*swiglu)(float* gate, const float* up, std::size_t n);
+  /// out = silu(gate) · up. [n]; out may be gate.
+  void (*swiglu)(const float* gate, const float* up, std::size_t n, float* out);
   /// x += delta. [n]
   void (*add)(float* x, const float* delta, std::size_t n);
   /// x *= factor. [n]

@@ -13,6 +13,7 @@ constexpr Kernels avx2_kernels{
     .cache_f32 = &avx2_cache_f32,
     .cache_f16 = &avx2_cache_f16,
     .cache_bf16 = &avx2_cache_bf16,
+    .attention_bf16 = nullptr,
     .tile_rows = avx2_tile_rows,
     .pack = avx2_pack,
     .gemm_packed = avx2_gemm_packed,

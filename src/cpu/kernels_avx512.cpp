@@ -7,7 +7,7 @@ namespace {
 constexpr WeightKernels q8_0{{}, nullptr, nullptr, nullptr, &avx512_q8_0};
 constexpr WeightKernels int4{{}, nullptr, nullptr, nullptr, &avx512_int4};
 
-constexpr Kernels table(const char* name, const WeightKernels* bf16) {
+constexpr Kernels table(const char* name, const WeightKernels* bf16, const RoundedAttention* attention_bf16) {
   return {
       .name = name,
       .f32 = &avx512_f32,
@@ -18,6 +18,7 @@ constexpr Kernels table(const char* name, const WeightKernels* bf16) {
       .cache_f32 = &avx512_cache_f32,
       .cache_f16 = &avx512_cache_f16,
       .cache_bf16 = &avx512_cache_bf16,
+      .attention_bf16 = attention_bf16,
       .tile_rows = avx512_tile_rows,
       .pack = avx512_pack,
       .gemm_packed = avx512_gemm_packed,
@@ -32,7 +33,7 @@ constexpr Kernels table(const char* name, const WeightKernels* bf16) {
 
 }  // namespace
 
-constexpr Kernels avx512_kernels = table("avx512", &avx512_bf16);
-constexpr Kernels avx512bf16_kernels = table("avx512bf16", &avx512bf16_bf16);
+constexpr Kernels avx512_kernels = table("avx512", &avx512_bf16, nullptr);
+constexpr Kernels avx512bf16_kernels = table("avx512bf16", &avx512bf16_bf16, &avx512bf16_attention);
 
 }  // namespace fs::cpu

@@ -1,4 +1,5 @@
 #include "cpu/avx512.h"
+#include "cpu/vector_rows.h"
 
 namespace fs::cpu {
 namespace {
@@ -75,8 +76,53 @@ void gemm(const std::byte* tiles, size_t n_tiles, const std::byte* panel, size_t
   }
 }
 
+void round(const float* x, size_t n, std::uint16_t* out) {
+  for (size_t i = 0; i < n; i += width) {
+    const size_t here = n - i < width ? n - i : width;
+    const __m256bh rounded = _mm512_cvtneps_pbh(load_part(x + i, here));
+    _mm256_mask_storeu_epi16(out + i, first_lanes(here), reinterpret_cast<__m256i>(rounded));
+  }
+}
+
+template <class Element>
+void round_panel(const std::byte* panel, size_t k, std::uint16_t* out) {
+  constexpr size_t row_bytes = panel_width * Element::bytes;
+  const __m512i pairs = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7,
+                                         22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+  for (size_t i = 0; i < k; i += 2, panel += 2 * row_bytes, out += 2 * panel_width) {
+    const __m512bh rows = _mm512_cvtne2ps_pbh(Element::decode(panel + row_bytes), Element::decode(panel));
+    _mm512_storeu_si512(out, _mm512_permutexvar_epi16(pairs, reinterpret_cast<__m512i>(rows)));
+  }
+}
+
+void gemm_rows(const std::uint16_t* a, size_t lda, size_t rows, const std::uint16_t* panel, size_t apart,
+               size_t panels, size_t k, float* c, size_t ldc, bool accumulate) {
+  for (; rows > 0; rows -= tile_rows, a += tile_rows * lda, c += tile_rows * ldc) {
+    for (size_t p = 0; p < panels; ++p) {
+      Floats sum[tile_rows];
+      FS_UNROLL for (auto& one : sum) one = zero();
+      StridedRows<tile_rows> left(reinterpret_cast<const float*>(a), lda / 2);
+      const std::uint16_t* line = panel + p * apart;
+      for (size_t i = 0; i < k; i += 2, line += 2 * panel_width, left.advance(1)) {
+        left.renew();
+        const auto right = reinterpret_cast<__m512bh>(_mm512_loadu_si512(line));
+        FS_UNROLL for (size_t m = 0; m < tile_rows; ++m) {
+          const __m512i pair = _mm512_set1_epi32(*reinterpret_cast<const int*>(left.row(m)));
+          sum[m] = _mm512_dpbf16_ps(sum[m], right, reinterpret_cast<__m512bh>(pair));
+        }
+      }
+      FS_UNROLL for (size_t m = 0; m < tile_rows; ++m) {
+        float* const to = c + m * ldc + p * panel_width;
+        store(to, accumulate ? add(load(to), sum[m]) : sum[m]);
+      }
+    }
+  }
+}
+
 }  // namespace
 
 constexpr RoundedKernels avx512bf16_pairs{nullptr, tile_rows, tile_bytes, pack, panel_bytes, panel, gemm};
+constexpr RoundedAttention avx512bf16_attention{
+    round, round_panel<F32>, round_panel<F16>, round_panel<Bf16>, tile_rows, gemm_rows};
 
 }  // namespace fs::cpu

@@ -215,8 +215,8 @@ float softmax_step(float* scores, std::size_t n, float* peak, float* total) {
   return factor;
 }
 
-void swiglu(float* gate, const float* up, std::size_t n) {
-  for (std::size_t i = 0; i < n; ++i) gate[i] = gate[i] / (1 + exp_of(-gate[i])) * up[i];
+void swiglu(const float* gate, const float* up, std::size_t n, float* out) {
+  for (std::size_t i = 0; i < n; ++i) out[i] = gate[i] / (1 + exp_of(-gate[i])) * up[i];
 }
 
 void add(float* x, const float* delta, std::size_t n) {
@@ -244,6 +244,7 @@ constexpr Kernels portable_kernels{
     .cache_f32 = &cache_kernels<Dtype::f32>,
     .cache_f16 = &cache_kernels<Dtype::f16>,
     .cache_bf16 = &cache_kernels<Dtype::bf16>,
+    .attention_bf16 = nullptr,
     .tile_rows = tile_rows,
     .pack = pack,
     .gemm_packed = gemm_packed,

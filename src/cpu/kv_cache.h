@@ -33,6 +33,7 @@ class KvCache final : public engine::KvCache {
   }
   /// head_dim rounded up to whole panels.
   std::size_t value_width() const { return value_width_; }
+  model::Dtype dtype() const { return dtype_; }
   std::size_t element_bytes() const { return element_bytes_; }
   /// What the blocks take, all layers together.
   std::size_t bytes() const;

@@ -280,8 +280,8 @@ void linear_swiglu(Team& team, const model::Matrix& gate, const model::Matrix& u
         multiply(team.kernels, gate, first, count, input, gated, cut.ldc(), panel);
         multiply(team.kernels, up, first, count, input, upped, cut.ldc(), panel);
         for (std::size_t t = 0; t < input.tokens; ++t) {
-          team.kernels.swiglu(gated + t * cut.ldc(), upped + t * cut.ldc(), count);
-          std::copy_n(gated + t * cut.ldc(), count, out.data() + t * gate.rows + first);
+          team.kernels.swiglu(gated + t * cut.ldc(), upped + t * cut.ldc(), count,
+                              out.data() + t * gate.rows + first);
         }
       });
 }

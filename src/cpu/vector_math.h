@@ -76,16 +76,16 @@ float softmax_step(float* scores, size_t n, float* peak, float* total) {
   return factor;
 }
 
-void swiglu(float* gate, const float* up, size_t n) {
+void swiglu(const float* gate, const float* up, size_t n, float* out) {
   for (size_t i = 0; i < n; i += width) {
     const size_t left = n - i;
     const Floats g = left < width ? load_part(gate + i, left) : load(gate + i);
     const Floats u = left < width ? load_part(up + i, left) : load(up + i);
     const Floats act = mul(div(g, add(all(1), exp_of(negative(g)))), u);
     if (left < width) {
-      store_part(gate + i, act, left);
+      store_part(out + i, act, left);
     } else {
-      store(gate + i, act);
+      store(out + i, act);
     }
   }
 }
