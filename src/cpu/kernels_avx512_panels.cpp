@@ -8,9 +8,9 @@ namespace {
 // products. Its weights have no sign: u = q + offset. Σ q·x = Σ u·x − offset · Σ x, so the sums of a block
 // start from −offset · Σ x.
 //
-// Activations are blocks of 32 in fixed point, x ≈ d · (65536·h + 256·m + l), digits in −128..127, |x| ≤
-// 8355710 · d: as fine as an fp32 of the block's largest value (an error of 1.2e-7 times that at most, the
-// product's rounding included), where int8 activations are one digit, x ≈ d · h.
+// Activations are in fixed point, x ≈ d · (65536·h + 256·m + l), digits in −128..127, |x| ≤ 8355710 · d, with
+// one d for 128 columns: as fine as an fp32 of the largest of them (an error of 1.2e-7 times that at most,
+// the product's rounding included), where int8 activations are one digit, x ≈ d · h, with a d for each 32.
 //
 // A panel is read strictly from front to back, scales between the weights: one core reads 30 GB/s so, which
 // the arithmetic keeps up with. Scales behind the weights they belong to, or two panels side by side, brought
@@ -21,10 +21,19 @@ constexpr size_t block = 32, steps = block / 4, step_bytes = 4 * panel_width;
 constexpr size_t scale_bytes = 2 * panel_width;
 constexpr size_t prefetch_bytes = 2048;
 
-/// A block of a token as products read it: D digits of four columns for each step, then what D sums start
-/// from, then d, 4 bytes each.
+/// Blocks that share a d.
 template <int D>
-constexpr size_t block_words = (steps + 1) * D + 1;
+constexpr size_t blocks_of_d = D == 1 ? 1 : 4;
+/// Blocks whose products are summed up as integers: they share the weights' scale and d.
+template <class Format, int D>
+constexpr size_t blocks_of_sum =
+    Format::blocks_in_group < blocks_of_d<D> ? Format::blocks_in_group : blocks_of_d<D>;
+/// The blocks of such a sum as products read them, of one token: D digits of four columns for each step, then
+/// what D sums start from, then d, 4 bytes each.
+template <class Format, int D>
+constexpr size_t sum_words = (blocks_of_sum<Format, D> * steps + 1) * D + 1;
+/// Bits of the last digit's sum that are rounded off, so that all sums fit one integer.
+constexpr int lost_bits = 5;
 
 /// What the layouts of panels have in common. A group is scales and the blocks of weights [steps] that share
 /// them; Format says how a block stores its u.
@@ -39,7 +48,7 @@ struct Layout {
 
   template <int D>
   static size_t prepared_floats(size_t cols) {
-    return blocks_of(cols) * block_words<D>;
+    return blocks_of(cols) / blocks_of_sum<Format, D> * sum_words<Format, D>;
   }
 
   /// Two blocks at once: sixteen rows of 64 columns as bytes u, turned, are four columns of every row.
@@ -144,45 +153,59 @@ void digits_of(Floats x, Floats inverse, __m128i (&digits)[D]) {
   digits[0] = _mm512_cvtepi32_epi8(rest);
 }
 
+/// Magnitudes as integers: infinity and NaN on top.
+inline __m512i magnitudes(Floats x) {
+  return _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(0x7FFFFFFF));
+}
+
 template <class Format, int D>
 void prepare(const float* x, size_t cols, float* prepared) {
+  constexpr size_t together = blocks_of_d<D>, summed = blocks_of_sum<Format, D>;
   // 127 in every digit, and one less for what x · inverse may be rounded up by.
   constexpr float largest_integer = D == 1 ? 127 : 8355710;
-  for (size_t b = 0; b < Format::blocks_of(cols); ++b, prepared += block_words<D>) {
-    const size_t n = b * block >= cols ? 0 : cols - b * block < block ? cols - b * block : block;
-    Floats low = load_part(x + b * block, n < width ? n : width),
-           high = n > width ? load_part(x + b * block + width, n - width) : zero();
-    // Magnitudes as integers: infinity and NaN on top.
-    const __m512i magnitude = _mm512_set1_epi32(0x7FFFFFFF);
-    const int largest =
-        _mm512_reduce_max_epi32(_mm512_max_epi32(_mm512_and_si512(_mm512_castps_si512(low), magnitude),
-                                                 _mm512_and_si512(_mm512_castps_si512(high), magnitude)));
+  const size_t blocks = Format::blocks_of(cols);
+  for (size_t first = 0; first < blocks; first += together) {
+    const size_t here = blocks - first < together ? blocks - first : together;
+    Floats half[2 * together];
+    __m512i top = _mm512_setzero_si512();
+    for (size_t i = 0; i < 2 * here; ++i) {
+      const size_t at = first * block + i * width, left = at >= cols ? 0 : cols - at;
+      half[i] = load_part(x + at, left < width ? left : width);
+      top = _mm512_max_epi32(top, magnitudes(half[i]));
+    }
+    const int largest = _mm512_reduce_max_epi32(top);
     float peak;
     __builtin_memcpy(&peak, &largest, sizeof peak);
     const bool finite = largest < 0x7F800000, small = peak < 0x1p-100F;
     const Floats inverse = all(finite && !small ? largest_integer / peak : 0);
-    if (!finite) low = high = zero();
-    // Of a block that is not finite nor is d, and 0 · d makes all products with it NaN.
-    const float d = small ? 0 : peak / largest_integer;
+    // Of blocks that are not finite d is not finite nor anything of theirs but zero, and 0 · d makes all
+    // products with them NaN.
+    float d = small ? 0 : peak / largest_integer;
+    if (D > 1) d *= 1 << lost_bits;
 
-    __m128i first[D], second[D];
-    digits_of<D>(low, inverse, first);
-    digits_of<D>(high, inverse, second);
-    auto* const words = reinterpret_cast<std::byte*>(prepared);
-    const auto put = [&](size_t index, auto value) { __builtin_memcpy(words + 4 * index, &value, 4); };
-    for (size_t i = 0; i < D; ++i) {
-      const __m256i digits = _mm256_set_m128i(second[i], first[i]);
-      if constexpr (D == 1) {
-        _mm256_storeu_si256(reinterpret_cast<__m256i*>(words), digits);
-      } else {
+    auto* words = reinterpret_cast<int*>(prepared);
+    __m256i sums[D];
+    for (size_t b = 0; b < here; ++b) {
+      __m128i lower[D], upper[D];
+      digits_of<D>(finite ? half[2 * b] : zero(), inverse, lower);
+      digits_of<D>(finite ? half[2 * b + 1] : zero(), inverse, upper);
+      for (size_t i = 0; i < D; ++i) {
+        const __m256i digits = _mm256_set_m128i(upper[i], lower[i]);
         int four[steps];
         _mm256_storeu_si256(reinterpret_cast<__m256i*>(four), digits);
-        for (size_t s = 0; s < steps; ++s) put(s * D + i, four[s]);
+        for (size_t s = 0; s < steps; ++s) words[s * D + i] = four[s];
+        const __m256i before = b % summed == 0 ? _mm256_setzero_si256() : sums[i];
+        sums[i] = _mm256_dpbusd_epi32(before, _mm256_set1_epi8(1), digits);
       }
-      const __m256i sums = _mm256_dpbusd_epi32(_mm256_setzero_si256(), _mm256_set1_epi8(1), digits);
-      put(steps * D + i, -Format::offset * _mm512_reduce_add_epi32(_mm512_zextsi256_si512(sums)));
+      words += steps * D;
+      if ((b + 1) % summed > 0) continue;
+      for (size_t i = 0; i < D; ++i) {
+        *words++ = -Format::offset * _mm512_reduce_add_epi32(_mm512_zextsi256_si512(sums[i]));
+      }
+      if (D > 1) words[-1] += 1 << (lost_bits - 1);
+      __builtin_memcpy(words++, &d, sizeof d);
     }
-    put((steps + 1) * D, d);
+    prepared = reinterpret_cast<float*>(words);
   }
 }
 
@@ -190,46 +213,69 @@ void prepare(const float* x, size_t cols, float* prepared) {
 template <class Format, int D, int M>
 void tile(const std::byte* panel, size_t cols, const float* x, size_t x_stride, float* out,
           size_t out_stride) {
-  Floats total[M];
-  FS_UNROLL for (auto& one : total) one = zero();
+  constexpr size_t summed = blocks_of_sum<Format, D>, words = sum_words<Format, D>;
+  constexpr size_t groups_of_d = blocks_of_d<D> / summed;
+  Floats total[M], part[M];  // part: of blocks that share d
+  FS_UNROLL for (size_t m = 0; m < M; ++m) total[m] = part[m] = zero();
   StridedRows<M> tokens(x, x_stride);
-  const auto word = [&](size_t m, size_t index) { return tokens.row(m) + index; };
-  const auto digits_at = [&](size_t m, size_t index) {
-    return _mm512_set1_epi32(*reinterpret_cast<const int*>(word(m, index)));
+  const auto integers_at = [&](size_t m, size_t index) {
+    return _mm512_set1_epi32(reinterpret_cast<const int*>(tokens.row(m))[index]);
   };
-  for (size_t g = 0; g < Format::groups_of(cols); ++g, panel += Format::group_bytes) {
+  const auto d_of = [&](size_t m) { return all(tokens.row(m)[words - 1]); };
+  const size_t groups = Format::groups_of(cols);
+  for (size_t g = 0; g < groups; ++g, panel += Format::group_bytes) {
     const Floats scale = F16::decode(panel);
-    FS_UNROLL for (size_t b = 0; b < Format::blocks_in_group; ++b, tokens.advance(block_words<D>)) {
+    FS_UNROLL for (size_t first = 0; first < Format::blocks_in_group; first += summed) {
       tokens.renew();
-      __m512i sum[M][D];
+      // One token's sums are too few to hide what an addition takes, unless every other block has its own.
+      constexpr size_t chains = M == 1 && summed > 1 ? 2 : 1;
+      __m512i sum[M][D], other[M][D];
       FS_UNROLL for (size_t m = 0; m < M; ++m) {
-        FS_UNROLL for (size_t i = 0; i < D; ++i) { sum[m][i] = digits_at(m, steps * D + i); }
-      }
-      FS_UNROLL for (size_t s = 0; s < steps; ++s) {
-        const std::byte* const at = panel + scale_bytes + b * Format::block_bytes;
-        // Several tokens take so long over a page that the prefetcher's stop at its end is felt; one token
-        // would be slowed down by as many requests.
-        if (M > 1 && s * step_bytes < Format::block_bytes) {
-          _mm_prefetch(at + s * step_bytes + prefetch_bytes, _MM_HINT_T0);
+        FS_UNROLL for (size_t i = 0; i < D; ++i) {
+          sum[m][i] = integers_at(m, summed * steps * D + i);
+          other[m][i] = _mm512_setzero_si512();
         }
-        const __m512i u = Format::step(at, s);
-        FS_UNROLL for (size_t m = 0; m < M; ++m) {
-          FS_UNROLL for (size_t i = 0; i < D; ++i) {
-            sum[m][i] = _mm512_dpbusd_epi32(sum[m][i], u, digits_at(m, s * D + i));
+      }
+      FS_UNROLL for (size_t b = 0; b < summed; ++b) {
+        FS_UNROLL for (size_t s = 0; s < steps; ++s) {
+          const std::byte* const at = panel + scale_bytes + (first + b) * Format::block_bytes;
+          // Several tokens take so long over a page that the prefetcher's stop at its end is felt; one token
+          // would be slowed down by as many requests.
+          if (M > 1 && s * step_bytes < Format::block_bytes) {
+            _mm_prefetch(at + s * step_bytes + prefetch_bytes, _MM_HINT_T0);
+          }
+          const __m512i u = Format::step(at, s);
+          FS_UNROLL for (size_t m = 0; m < M; ++m) {
+            FS_UNROLL for (size_t i = 0; i < D; ++i) {
+              __m512i& to = b % chains == 0 ? sum[m][i] : other[m][i];
+              to = _mm512_dpbusd_epi32(to, u, integers_at(m, (b * steps + s) * D + i));
+            }
           }
         }
       }
-      FS_UNROLL for (size_t m = 0; m < M; ++m) {
-        Floats value;
-        if constexpr (D == 1) {
-          value = _mm512_cvtepi32_ps(sum[m][0]);
-        } else {
-          // 32 products are below 2^20, so this one stays below 2^29.
-          const __m512i upper = _mm512_add_epi32(_mm512_slli_epi32(sum[m][0], 8), sum[m][1]);
-          value = fma(_mm512_cvtepi32_ps(upper), all(256), _mm512_cvtepi32_ps(sum[m][2]));
+      if (chains > 1) {
+        FS_UNROLL for (size_t m = 0; m < M; ++m) {
+          FS_UNROLL for (size_t i = 0; i < D; ++i) sum[m][i] = _mm512_add_epi32(sum[m][i], other[m][i]);
         }
-        total[m] = fma(value, mul(scale, all(*word(m, (steps + 1) * D))), total[m]);
       }
+      FS_UNROLL for (size_t m = 0; m < M; ++m) {
+        if constexpr (D == 1) {
+          total[m] = fma(_mm512_cvtepi32_ps(sum[m][0]), mul(scale, d_of(m)), total[m]);
+        } else {
+          // The first of the sums is below 2^19, whether of 32 products with q8_0 or of 128 with int4.
+          const __m512i high = _mm512_add_epi32(_mm512_slli_epi32(sum[m][0], 16 - lost_bits),
+                                                _mm512_slli_epi32(sum[m][1], 8 - lost_bits));
+          const __m512i all_digits = _mm512_add_epi32(high, _mm512_srai_epi32(sum[m][2], lost_bits));
+          part[m] = fma(_mm512_cvtepi32_ps(all_digits), scale, part[m]);
+        }
+      }
+      if (D > 1 && ((g + 1) % groups_of_d == 0 || g + 1 == groups)) {
+        FS_UNROLL for (size_t m = 0; m < M; ++m) {
+          total[m] = fma(part[m], d_of(m), total[m]);
+          part[m] = zero();
+        }
+      }
+      tokens.advance(words);
     }
   }
   FS_UNROLL for (size_t m = 0; m < M; ++m) store(out + m * out_stride, total[m]);
