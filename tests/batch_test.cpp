@@ -268,7 +268,8 @@ TEST_P(BatchOf, RefusesWhatASessionRefusesAndRunsNothing) {
 }
 
 TEST(Batch, OnlyLogitsThatDecideHaveToBeFinite) {
-  const model::Config config = small_config();
+  model::Config config = small_config();
+  config.tie_word_embeddings = false;
   model::Weights weights = synthetic_weights(config);
   const auto table = std::make_shared<std::vector<std::byte>>(
       weights.embed_tokens.data, weights.embed_tokens.data + config.vocab_size * config.hidden * 2);

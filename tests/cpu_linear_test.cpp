@@ -123,16 +123,19 @@ TEST_P(EveryIsa, LinearTakesSeveralMatricesAtOnce) {
   Team team = this->team(3);
   ThreadPool pool(1);
   const std::size_t cols = 72;
-  const Stored a(Dtype::q8_0, 120, cols, 1), b(Dtype::f32, 40, cols, 2), c(Dtype::int4, 7, cols, 3);
+  const Stored a(Dtype::q8_0, 120, cols, 1), b(Dtype::f32, 40, cols, 2), c(Dtype::int4, 7, cols, 3),
+      d(Dtype::bf16, 18, cols, 5);
   for (const std::size_t tokens : kTokens) {
     const auto x = random_floats(tokens * cols, 4);
-    Guarded out_a(tokens * 120), out_b(tokens * 40), out_c(tokens * 7);
+    Guarded out_a(tokens * 120), out_b(tokens * 40), out_c(tokens * 7), out_d(tokens * 18);
     linear(team,
            {{Arranged(team, a.matrix), out_a.span()},
             {Arranged(team, b.matrix), out_b.span()},
-            {Arranged(team, c.matrix), out_c.span()}},
+            {Arranged(team, c.matrix), out_c.span()},
+            {Arranged(team, d.matrix), out_d.span()}},
            x);
-    for (auto& [stored, out] : {std::pair<const Stored&, Guarded&>{a, out_a}, {b, out_b}, {c, out_c}}) {
+    for (auto& [stored, out] :
+         {std::pair<const Stored&, Guarded&>{a, out_a}, {b, out_b}, {c, out_c}, {d, out_d}}) {
       std::vector<float> want(out.span().size());
       reference::linear(pool, stored.matrix, x, want);
       expect_close(out, want, fmt::format("{} rows, {} tokens", stored.matrix.rows, tokens));
@@ -153,13 +156,13 @@ TEST_P(EveryIsa, LinearAddAndSwigluMatchTheReference) {
       reference::linear(pool, up.matrix, x, upped);
 
       Guarded sum(residual);
-      linear_add(team, gate.matrix, x, sum.span());
+      linear_add(team, Arranged(team, gate.matrix), x, sum.span());
       std::vector<float> want = residual;
       reference::add(want, gated);
       expect_close(sum, want, "add " + what);
 
       Guarded act(gated.size());
-      linear_swiglu(team, gate.matrix, up.matrix, x, act.span());
+      linear_swiglu(team, Arranged(team, gate.matrix), Arranged(team, up.matrix), x, act.span());
       reference::swiglu(gated, upped);
       expect_close(act, gated, "swiglu " + what);
     }
@@ -374,8 +377,8 @@ TEST_P(EveryIsa, SumsDoNotDependOnTheNumberOfThreads) {
   for (const std::size_t tokens : kTokens) {
     const auto x = random_floats(tokens * 151, 2);
     Guarded a(tokens * 347), b(tokens * 347);
-    linear(one, {{w.matrix, a.span()}}, x);
-    linear(three, {{w.matrix, b.span()}}, x);
+    linear(one, {{Arranged(one, w.matrix), a.span()}}, x);
+    linear(three, {{Arranged(three, w.matrix), b.span()}}, x);
     EXPECT_TRUE(std::equal(a.span().begin(), a.span().end(), b.span().begin())) << tokens;
   }
 }

@@ -15,9 +15,9 @@
 namespace fs::cpu {
 
 extern const WeightKernels avx512_f32, avx512_f16, avx512_bf16;
-extern const PanelKernels avx512_q8_0, avx512_int4;
+extern const PanelKernels avx512_q8_0, avx512_int4, avx512_pairs;
 extern const WeightKernels avx512bf16_bf16;
-extern const RoundedKernels avx512bf16_pairs;
+extern const RoundedKernels avx512bf16_products;
 extern const RoundedAttention avx512bf16_attention;
 extern const CacheKernels avx512_cache_f32, avx512_cache_f16, avx512_cache_bf16;
 inline constexpr std::size_t avx512_tile_rows = 16;  // of Kernels; 512 tokens are whole tiles

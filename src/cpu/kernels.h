@@ -38,7 +38,8 @@ struct RoundedKernels {
   std::size_t tile_rows;
   std::size_t (*tile_bytes)(std::size_t cols);
   void (*pack)(const float* x, std::size_t x_stride, std::size_t rows, std::size_t cols, std::byte* tile);
-  /// panel_width rows as gemm() reads them, zero for r ≥ rows.  panel: [panel_bytes(cols)]
+  /// panel_width rows as gemm() reads them, zero for r ≥ rows; null where weights are panels already.
+  /// panel: [panel_bytes(cols)]
   std::size_t (*panel_bytes)(std::size_t cols);
   void (*panel)(const std::byte* w, std::size_t row_bytes, std::size_t rows, std::size_t first_col,
                 std::size_t cols, std::byte* panel);
@@ -56,8 +57,11 @@ struct PanelKernels {
                std::byte* panel);
   /// Decodes row r of a panel.  out: [cols]
   void (*row)(const std::byte* panel, std::size_t r, std::size_t cols, float* out);
-  /// Products for any number of tokens, of activations as they are and rounded to int8. `w` are panels and
-  /// row_bytes a panel's bytes; whole panels of outputs are written.
+  /// Decodes columns of a panel as WeightKernels::panel does those of rows; `first_col` is even. Null where
+  /// many tokens are multiplied as a few are.
+  void (*columns)(const std::byte* panel, std::size_t first_col, std::size_t cols, float* out);
+  /// Products of activations as they are and rounded to int8. `w` are panels and row_bytes a panel's bytes;
+  /// whole panels of outputs are written.
   DotKernels exact, int8;
 };
 
@@ -70,7 +74,8 @@ struct WeightKernels {
                 std::size_t count, float* panel);
   /// Where there are none (null), activations are rounded and products are fp32.
   const RoundedKernels *int8, *bf16;
-  /// If there are any, weights are multiplied as panels and by nothing else here.
+  /// If there are any, weights are multiplied as panels. Where those have columns(), gemm() of `bf16` reads
+  /// the panels themselves: [pairs of columns, panel_width, 2].
   const PanelKernels* panels = nullptr;
 };
 

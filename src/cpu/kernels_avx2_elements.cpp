@@ -1,6 +1,6 @@
 #include "cpu/avx2.h"
 #include "cpu/vector_dots.h"
-#include "cpu/vector_elements.h"
+#include "cpu/vector_pairs.h"
 
 namespace fs::cpu {
 

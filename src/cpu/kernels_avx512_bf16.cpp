@@ -37,26 +37,10 @@ void pack(const float* x, size_t x_stride, size_t rows, size_t cols, std::byte* 
   }
 }
 
-/// A panel: [pairs][panel_width] of two columns.
-void panel(const std::byte* w, size_t row_bytes, size_t rows, size_t first_col, size_t cols,
-           std::byte* panel) {
-  for (size_t k = 0; k < cols; k += 2 * width) {
-    const size_t n = cols - k < 2 * width ? cols - k : 2 * width;
-    const auto mask = static_cast<__mmask32>((1ULL << n) - 1);
-    Floats v[width];
-    for (size_t i = 0; i < width; ++i) {
-      const std::byte* const from = w + i * row_bytes + (first_col + k) * Bf16::bytes;
-      v[i] = i < rows ? _mm512_castsi512_ps(_mm512_maskz_loadu_epi16(mask, from)) : zero();
-    }
-    transpose(v);
-    for (size_t i = 0; i < pairs_of(n); ++i, panel += panel_width * pair_bytes) {
-      store(reinterpret_cast<float*>(panel), v[i]);
-    }
-  }
-}
-
 void gemm(const std::byte* tiles, size_t n_tiles, const std::byte* panel, size_t cols, float* c, size_t ldc,
           bool accumulate) {
+  // The first tile would wait for every line of the panel: nothing has read it before.
+  for (size_t i = 0; i < panel_bytes(cols); i += 64) _mm_prefetch(panel + i, _MM_HINT_T0);
   for (size_t i = 0; i < n_tiles; ++i, c += tile_rows * ldc) {
     Floats sum[tile_rows];
     FS_UNROLL for (auto& one : sum) one = zero();
@@ -121,7 +105,8 @@ void gemm_rows(const std::uint16_t* a, size_t lda, size_t rows, const std::uint1
 
 }  // namespace
 
-constexpr RoundedKernels avx512bf16_pairs{nullptr, tile_rows, tile_bytes, pack, panel_bytes, panel, gemm};
+constexpr RoundedKernels avx512bf16_products{nullptr,     tile_rows, tile_bytes, pack,
+                                             panel_bytes, nullptr,   gemm};
 constexpr RoundedAttention avx512bf16_attention{
     round, round_panel<F32>, round_panel<F16>, round_panel<Bf16>, tile_rows, gemm_rows};
 

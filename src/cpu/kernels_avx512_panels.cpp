@@ -312,6 +312,7 @@ constexpr PanelKernels panel_kernels{
     Format::bytes,
     Format::pack,
     Format::row,
+    nullptr,
     {Format::template prepared_floats<3>, prepare<Format, 3>, dots<Format, 3>},
     {Format::template prepared_floats<1>, prepare<Format, 1>, dots<Format, 1>},
 };

@@ -29,6 +29,11 @@ const RoundedKernels* rounded_kernels(const WeightKernels& weights, Activations 
                                             : nullptr;
 }
 
+/// Whether many tokens are multiplied by the same kernels as a few.
+bool dots_only(const WeightKernels& weights) {
+  return weights.panels != nullptr && weights.panels->columns == nullptr;
+}
+
 const DotKernels& dot_kernels(const WeightKernels& weights, Activations activations) {
   if (weights.panels != nullptr) {
     return activations == Activations::int8 ? weights.panels->int8 : weights.panels->exact;
@@ -138,7 +143,7 @@ void pack(Team& team, Input& input) {
 void prepare(Team& team, const model::Matrix& w, Input& input) {
   const auto dtype = static_cast<std::size_t>(w.dtype);
   const WeightKernels& kernels = kernels_of(team.kernels, w.dtype);
-  if (!input.many || kernels.panels != nullptr) {
+  if (!input.many || dots_only(kernels)) {
     if (input.rows[dtype].data == nullptr) {
       prepare(team, dot_kernels(kernels, input.activations), dtype, input);
     }
@@ -178,15 +183,11 @@ void multiply(const Kernels& kernels, const model::Matrix& w, std::size_t first,
   const WeightKernels& weights = kernels_of(kernels, w.dtype);
   const DotKernels& dots = dot_kernels(weights, input.activations);
   const Rows& x = input.rows[dtype];
-  if (weights.panels != nullptr) {
-    const std::size_t bytes = weights.panels->bytes(w.cols);
-    dots.dots(w.arranged + first / panel_width * bytes, bytes, count, w.cols, x.data, x.stride, input.tokens,
-              c, ldc);
-    return;
-  }
-  const std::size_t row_bytes = w.row_bytes();
-  const std::byte* const from = w.data + first * row_bytes;
-  if (!input.many) {
+  const PanelKernels* const panels = weights.panels;
+  const std::size_t row_bytes = panels != nullptr ? panels->bytes(w.cols) : w.row_bytes();
+  const std::byte* const from =
+      panels != nullptr ? w.arranged + first / panel_width * row_bytes : w.data + first * row_bytes;
+  if (!input.many || dots_only(weights)) {
     dots.dots(from, row_bytes, count, w.cols, x.data, x.stride, input.tokens, c, ldc);
     return;
   }
@@ -197,13 +198,21 @@ void multiply(const Kernels& kernels, const model::Matrix& w, std::size_t first,
       const std::size_t rows = std::min(panel_width, count - i);
       if (rounded != nullptr) {
         const std::size_t n_tiles = input.n_tiles(rounded->tile_rows);
-        auto* const bytes = reinterpret_cast<std::byte*>(panel);
-        rounded->panel(from + i * row_bytes, row_bytes, rows, k, depth, bytes);
+        const std::byte* right = from + i / panel_width * row_bytes + rounded->panel_bytes(k);
+        if (panels == nullptr) {
+          auto* const bytes = reinterpret_cast<std::byte*>(panel);
+          rounded->panel(from + i * row_bytes, row_bytes, rows, k, depth, bytes);
+          right = bytes;
+        }
         rounded->gemm(input.tiles[dtype] + k / k_block * n_tiles * rounded->tile_bytes(k_block), n_tiles,
-                      bytes, depth, c + i, ldc, k > 0);
+                      right, depth, c + i, ldc, k > 0);
       } else {
         const std::size_t n_tiles = input.n_tiles(kernels.tile_rows);
-        weights.panel(from + i * row_bytes, row_bytes, rows, k, depth, panel);
+        if (panels != nullptr) {
+          panels->columns(from + i / panel_width * row_bytes, k, depth, panel);
+        } else {
+          weights.panel(from + i * row_bytes, row_bytes, rows, k, depth, panel);
+        }
         kernels.gemm_packed(input.packed + k * n_tiles * kernels.tile_rows, n_tiles, panel, depth, c + i, ldc,
                             k > 0);
       }
@@ -236,7 +245,7 @@ void project(Team& team, std::initializer_list<Projection> projections, std::spa
         const std::size_t first = begin * cut.unit,
                           count = std::min(std::min(end, here) * cut.unit, w.rows) - first;
         // Dot products of whole panels write nothing else and can go straight to where they belong.
-        const bool dots = !input.many || kernels_of(team.kernels, w.dtype).panels != nullptr;
+        const bool dots = !input.many || dots_only(kernels_of(team.kernels, w.dtype));
         if (std::is_same_v<Finish, Copy> && dots && count % panel_width == 0) {
           multiply(team.kernels, w, first, count, input, out.data() + first, w.rows, panel);
         } else {
