@@ -268,8 +268,7 @@ TEST_P(BatchOf, RefusesWhatASessionRefusesAndRunsNothing) {
 }
 
 TEST(Batch, OnlyLogitsThatDecideHaveToBeFinite) {
-  model::Config config = small_config();
-  config.tie_word_embeddings = false;
+  const model::Config config = small_config();
   model::Weights weights = synthetic_weights(config);
   const auto table = std::make_shared<std::vector<std::byte>>(
       weights.embed_tokens.data, weights.embed_tokens.data + config.vocab_size * config.hidden * 2);

@@ -173,6 +173,7 @@ std::vector<Tensor> list_tensors(const Config& config, const Weights& weights) {
 
 void replace_matrices(const Config& config, Weights& weights,
                       const std::function<void(const std::string& name, Matrix& matrix)>& replace) {
+  const std::byte* const table = weights.embed_tokens.data;  // as long as a tied head is the same
   replace(std::string(embedding_name), weights.embed_tokens);
   for (std::size_t layer = 0; layer < config.n_layers; ++layer) {
     LayerWeights& w = weights.layers[layer];
@@ -184,7 +185,7 @@ void replace_matrices(const Config& config, Weights& weights,
     replace(layer_name(layer, "mlp.up_proj"), w.up_proj);
     replace(layer_name(layer, "mlp.down_proj"), w.down_proj);
   }
-  if (config.tie_word_embeddings) {
+  if (config.tie_word_embeddings && weights.lm_head.data == table) {
     weights.lm_head = weights.embed_tokens;
   } else {
     replace(std::string(head_name), weights.lm_head);
