@@ -61,7 +61,7 @@ TEST(Synthetic, UnknownShapeIsAUsageErrorThatNamesTheKnownOnes) {
     synthetic_config("qwen3-9b");
     FAIL();
   } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ExitCode::usage);
+    EXPECT_EQ(error.code(), ExitCode::unusable);
     EXPECT_NE(std::string(error.what()).find("tiny-odd"), std::string::npos);
   }
 }

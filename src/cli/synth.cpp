@@ -19,6 +19,8 @@ struct SynthOptions {
 };
 
 ExitCode synth(const SynthOptions& options) {
+  const auto shapes = model::synthetic_shapes();
+  check_choice(*options.shape, "SHAPE", {shapes.begin(), shapes.end()});
   const std::uint64_t seed = options.seed.value_or(0);
   const InterruptScope interrupt;
   ProgressBar progress(options.quiet);

@@ -77,7 +77,8 @@ Location locate_synthetic(const std::string& spec) {
     const char* const end = seed.data() + seed.size();
     const auto [stopped, error] = std::from_chars(seed.data(), end, location.seed);
     if (error != std::errc() || stopped != end) {
-      fail(ExitCode::usage, "{}: seed is {}, expected an integer from 0 to 2^64 - 1", spec, in_quotes(seed));
+      fail(ExitCode::unusable, "{}: seed is {}, expected an integer from 0 to 2^64 - 1", spec,
+           in_quotes(seed));
     }
   }
   return location;

@@ -91,7 +91,7 @@ Config synthetic_config(std::string_view name) {
   for (const Shape& shape : shapes()) {
     if (shape.name == name) return shape.config;
   }
-  fail(ExitCode::usage, "synthetic:{}: unknown shape, expected one of {}", name,
+  fail(ExitCode::unusable, "synthetic:{}: unknown shape, expected one of {}", name,
        fmt::join(synthetic_shapes(), ", "));
 }
 

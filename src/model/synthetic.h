@@ -35,7 +35,7 @@ namespace fs::model {
 /// "qwen3-0.6b", "qwen3-1.7b", "qwen3-4b", "tiny-odd".
 std::vector<std::string_view> synthetic_shapes();
 
-/// The configuration of a shape. Throws Error(usage) naming the known shapes.
+/// The configuration of a shape. Throws Error(unusable) naming the known shapes.
 Config synthetic_config(std::string_view shape);
 
 /// Fills out with bf16 elements [first, first + out.size()) of a tensor. `cols` is its last dimension.
@@ -44,9 +44,9 @@ void synthesize(std::uint64_t seed, std::string_view tensor, std::size_t cols, s
 
 /// Writes a synthetic model as a checkpoint directory that Hugging Face transformers loads too: config.json,
 /// generation_config.json and model.safetensors, with bounded memory. Creates `directory` if need be.
-/// Progress: stage "write", in bytes. Throws Error(usage) for an unknown shape; Error(failed) if one of the
-/// files exists and `force` is not set, or cannot be written. The weights come first and config.json last, so
-/// that an interrupted directory is not taken for a checkpoint.
+/// Progress: stage "write", in bytes. Throws Error(unusable) for an unknown shape; Error(failed) if one of
+/// the files exists and `force` is not set, or cannot be written. The weights come first and config.json
+/// last, so that an interrupted directory is not taken for a checkpoint.
 void write_synthetic_checkpoint(std::string_view shape, std::uint64_t seed,
                                 const std::filesystem::path& directory, bool force, ThreadPool& pool,
                                 const Progress& progress = {});
