@@ -66,26 +66,9 @@ TEST(Bench, RowsFitIntoATerminal) {
 }
 
 TEST(Bench, GridMakesEveryCombination) {
-  const Outcome outcome = fs({"bench",
-                              "-m",
-                              "synthetic:tiny-odd",
-                              "-p",
-                              "0",
-                              "-n",
-                              "4",
-                              "-r",
-                              "1",
-                              "-t",
-                              "1,2",
-                              "--dtype",
-                              "q8_0,int4",
-                              "--isa",
-                              "portable",
-                              "--backend",
-                              "cpu,reference",
-                              "--no-roofline",
-                              "--output",
-                              "json"});
+  const Outcome outcome =
+      fs({"bench", "-m", "synthetic:tiny-odd", "-p", "0", "-n", "4", "-r", "1", "-t", "1,2", "--dtype",
+          "q8_0,int4", "--backend", "cpu,reference", "--no-roofline", "--output", "json"});
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   const Json document = Json::parse(outcome.out);
   EXPECT_EQ(document["rooflines"], Json::array());
@@ -93,13 +76,13 @@ TEST(Bench, GridMakesEveryCombination) {
   std::vector<std::string> found;
   for (const Json& row : document["results"]) {
     found.push_back(row["dtype"].get<std::string>() + " " + row["backend"].get<std::string>() + " " +
-                    std::to_string(row["threads"].get<int>()) + " " + row["isa"].get<std::string>());
+                    std::to_string(row["threads"].get<int>()));
+    EXPECT_EQ(row["isa"] == "", row["backend"] == "reference");
     EXPECT_EQ(row["limit_ts"], nullptr);
   }
   EXPECT_EQ(found,
-            (std::vector<std::string>{"q8_0 cpu 1 portable", "q8_0 cpu 2 portable", "q8_0 reference 1 ",
-                                      "q8_0 reference 2 ", "int4 cpu 1 portable", "int4 cpu 2 portable",
-                                      "int4 reference 1 ", "int4 reference 2 "}));
+            (std::vector<std::string>{"q8_0 cpu 1", "q8_0 cpu 2", "q8_0 reference 1", "q8_0 reference 2",
+                                      "int4 cpu 1", "int4 cpu 2", "int4 reference 1", "int4 reference 2"}));
 }
 
 TEST(Bench, TableShowsAVariedFlagAndNoLimitWithoutARoofline) {
@@ -201,6 +184,28 @@ TEST(Bench, WrongUseIsRefusedBeforeWeightsAreLoaded) {
   expect_error(fs({"bench", "-m", odd, "--output", "xml"}), 2, "--output");
 }
 
+/// expect_error() also sees that no row was printed: the combination is never the first.
+TEST(Bench, ACombinationThatCannotRunIsNamedBeforeAnyIsMeasured) {
+  const auto refuse = [](const std::vector<std::string>& flags, const char* message, int code = 2) {
+    expect_error(fs(quick(flags)), code, std::string("fs: error: ") + message);
+  };
+  refuse({"--dtype", "q8_0,bf16", "--act", "int8"},
+         "--dtype bf16 cannot run: --act int8 is for weights in q8_0 or int4: model.embed_tokens.weight is "
+         "BF16; add --dtype q8_0\n");
+  refuse({"--dtype", "int4,auto", "--act", "f32,int8"}, "--dtype auto --act int8 cannot run: --act int8 is");
+  refuse({"--backend", "cpu,reference", "--kv", "f32,f16"},
+         "--backend reference --kv f16 cannot run: --kv f16: not for backend reference, only for cpu, cuda "
+         "and cuda-emulated\n");
+  refuse({"--backend", "cpu,reference", "--isa", "portable"},
+         "--backend reference cannot run: --isa portable: not for backend reference, only for cpu\n");
+  refuse({"--backend", "cuda-emulated,cpu", "--sync"},
+         "--backend cpu cannot run: --sync: not for backend cpu");
+  refuse({"--backend", "cpu", "--sync"}, "--sync: not for backend cpu, only for cuda and cuda-emulated\n");
+  refuse({"--backend", "reference", "--kv", "f16"}, "--kv f16: not for backend reference");
+  refuse({"--backend", "cuda-emulated", "--kv", "f32,f16", "--device", "99"},
+         "--kv f32 cannot run: --device 99: ", 4);
+}
+
 TEST(Bench, CtrlCLeavesTheRowsThatAreDone) {
   Command command;
   command.args = {"bench", "-m",    "synthetic:tiny-odd", "-p", "8", "-n", "4096",
@@ -229,7 +234,17 @@ TEST(Bench, PlotDrawsEveryDepthAndTheLimit) {
   EXPECT_EQ(count("<circle "), 12U);  // two formats, two tests, three depths
   EXPECT_EQ(count("<polyline "), 8U);
   EXPECT_EQ(count("stroke-dasharray"), 4U);
+  EXPECT_EQ(count("dashed: the limit"), 2U);
   EXPECT_EQ(fs(quick({"--plot", "/nonexistent/x.svg"})).code, 1);
+}
+
+TEST(Bench, PlotWithoutARooflineSaysNothingOfALimit) {
+  const TemporaryDirectory directory;
+  const std::string file = directory / "bench.svg";
+  ASSERT_EQ(fs(quick({"--backend", "cpu", "--no-roofline", "--plot", file})).code, 0);
+  const std::string svg = read_text(file);
+  EXPECT_NE(svg.find("<polyline "), std::string::npos);
+  EXPECT_EQ(svg.find("limit"), std::string::npos);
 }
 
 TEST(Bench, Figures) {

@@ -167,6 +167,20 @@ TEST(Prompts, OneObjectALineInOrder) {
             0);
 }
 
+TEST(Prompts, MayBeginWithAByteOrderMark) {
+  const std::string line = "{\"prompt\": \"The capital of France is\", \"n\": 2}\n", mark = "\xEF\xBB\xBF";
+  const auto ids = [](const Outcome& outcome) {
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return outcome.code == 0 ? Json::parse(outcome.out)["ids"] : Json();
+  };
+  const Json want = ids(generate({"--prompts", "-"}, line));
+  EXPECT_EQ(ids(generate({"--prompts", "-"}, mark + line)), want);
+  EXPECT_EQ(ids(generate({"--prompts", "-"}, mark + "\n" + line)), want);
+  expect_error(generate({"--prompts", "-"}, mark), 2, "no prompts in it");
+  expect_error(generate({"--prompts", "-"}, line + mark + line), 2, "standard input:2: ");
+  expect_error(generate({"--prompts", "-"}, mark + "{\"colour\": 1}"), 2, "standard input:1: unknown key");
+}
+
 TEST(Prompts, ABadLineIsNamedBeforeAnythingRuns) {
   const TemporaryDirectory directory;
   const std::string file = directory / "prompts.jsonl";
@@ -175,15 +189,23 @@ TEST(Prompts, ABadLineIsNamedBeforeAnythingRuns) {
       {"{\"prompt\": 1}", "\"prompt\" is 1"},
       {"{\"prompt\": \"a\"", "not valid JSON"},
       {"[1]", "expected a JSON object"},
-      {"{}", "no prompt"},
+      {"{}", "no \"prompt\""},
       {"{\"prompt\": \"a\", \"tokens\": [1]}", "both"},
       {"{\"tokens\": [-1]}", "token ids"},
       {"{\"tokens\": [99999999]}", "99999999"},
       {"{\"tokens\": [99999999999]}", "99999999999"},
       {"{\"tokens\": []}", "empty"},
       {"{\"prompt\": \"a\", \"n\": -2}", "\"n\" is -2"},
-      {"{\"prompt\": \"a\", \"temp\": -1}", "--temp"},
-      {"{\"prompt\": \"a\", \"stop\": [\"\"]}", "empty stop"},
+      {"{\"prompt\": \"a\", \"temp\": -1}", "2: \"temp\" is -1, expected a finite number of at least 0"},
+      {"{\"prompt\": \"a\", \"temperature\": 1e99}", "2: \"temperature\" is 1e"},
+      {"{\"prompt\": \"a\", \"top_p\": 1.5, \"temp\": 1}",
+       "2: \"top_p\" is 1.5, expected a number from 0 to 1"},
+      {"{\"prompt\": \"a\", \"minp\": -1}", "2: \"minp\" is -1, expected a number from 0 to 1"},
+      {"{\"prompt\": \"a\", \"repeat_penalty\": 0}", "2: \"repeat_penalty\" is 0, expected a finite number"},
+      {"{\"prompt\": \"a\", \"presence_penalty\": 3}", "2: \"presence_penalty\" is 3, expected"},
+      {"{\"prompt\": \"a\", \"stop\": [\"\"]}", "2: \"stop\": an empty stop"},
+      {"{\"prompt\": \"a\", \"system\": \"b\"}", "2: \"system\" is only for a chat"},
+      {"{\"tokens\": [1], \"chat\": true}", "2: \"chat\" applies to text"},
       {"{\"prompt\": \"a\", \"seed\": 1.5}", "\"seed\" is 1.5"},
       {"{\"prompt\": \"a\", \"think\": true}", "only for a chat"}};
   for (const auto& [line, needle] : bad) {
@@ -192,7 +214,19 @@ TEST(Prompts, ABadLineIsNamedBeforeAnythingRuns) {
     const Outcome outcome = generate({"--prompts", file});
     expect_error(outcome, 2, needle);
     EXPECT_NE(outcome.err.find(file + ":2: "), std::string::npos) << outcome.err;
+    EXPECT_EQ(outcome.err.find("--"), std::string::npos) << outcome.err;
+    expect_error(fs({"layer-diff", "--model", tiny_model(), "--prompts", file}), 2, file + ":2: ");
   }
+  // What every line would get wrong is the flag's fault.
+  write_text(file, "{\"tokens\": [1]}\n");
+  expect_error(generate({"--prompts", file, "--temp", "-1"}), 2, "error: --temp is -1");
+  expect_error(generate({"--prompts", file, "--stop", ""}), 2, "error: --stop: ");
+  expect_error(fs({"layer-diff", "--model", odd, "--prompts", file, "--decode", "9", "--ctx", "1"}), 2,
+               file + ":1: the prompt has 1 tokens");
+  write_text(file, "{\"prompt\": \"a\"}\n");
+  expect_error(
+      fs({"generate", "--model", odd, "--prompts", file}), 2,
+      file + ":1: \"prompt\": synthetic:tiny-odd has no tokenizer: give \"tokens\": [785, 6722, 315]");
   write_text(file, "\n");
   expect_error(generate({"--prompts", file}), 2, "no prompts");
   expect_error(generate({"--prompts", directory / "none"}), 2, "No such file");

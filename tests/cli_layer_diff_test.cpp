@@ -316,8 +316,8 @@ TEST(LayerDiff, RefusesWhatDoesNotGoTogether) {
   refuse({"--a", "cpu,threads=0"}, "threads");
   refuse({"--a", "cpu,kv=q8_0"}, "kv");
   refuse({"--a", "cpu,act=int9"}, "int9");
-  refuse({"--a", "reference,kv=f16"}, "--kv f16: backend reference has f32 only");
-  refuse({"--b", "cuda-emulated,act=int8"}, "--act int8: backend cuda-emulated has f32 and bf16;");
+  refuse({"--a", "reference,kv=f16"}, "--kv f16: not for backend reference, only for cpu, cuda");
+  refuse({"--b", "cuda-emulated,act=int8"}, "--act int8: not for backend cuda-emulated, only for cpu");
   refuse({"--b", "cpu,act=int8"}, "model.embed_tokens.weight is BF16");
   refuse({"--a", "dump:"}, "dump:");
   refuse({"--a", "reference,model=" + tiny_model()}, "different shapes");

@@ -202,6 +202,27 @@ TEST(Interrupt, TheFirstCtrlCSetsAFlagTheSecondKills) {
       testing::KilledBySignal(SIGINT), "");
 }
 
+TEST(Run, WhereMemoryRunsOutTheCommandsOwnFlagsAreNamed) {
+  const cli_test::TemporaryDirectory directory;
+  const std::string prompts = directory / "prompts.jsonl";
+  cli_test::write_text(prompts, "{\"tokens\": [1]}");
+  const auto hint = [](std::vector<const char*> args) {
+    args.insert(args.begin(), "fs");
+    args.push_back("--model=synthetic:tiny-odd");
+    testing::internal::CaptureStderr();
+    const Hooks hooks{[](model::Weights&) { throw std::bad_alloc(); }};
+    EXPECT_EQ(run(static_cast<int>(args.size()), args.data(), hooks), 1);
+    return testing::internal::GetCapturedStderr();
+  };
+  const std::string out = "fs: error: out of memory: use ";
+  EXPECT_EQ(hint({"generate", "--tokens", "1"}), out + "a smaller model, context (--ctx) or prompt\n");
+  EXPECT_EQ(hint({"generate", "--prompts", prompts.c_str()}),
+            out + "fewer prompts at once (--parallel), a smaller model or context (--ctx)\n");
+  EXPECT_EQ(hint({"layer-diff", "--tokens", "1"}), out + "a smaller model, context (--ctx) or prompt\n");
+  EXPECT_EQ(hint({"eval", "--tokens", "1,2"}), out + "a smaller model or window (--ctx)\n");
+  EXPECT_EQ(hint({"bench", "--no-roofline"}), out + "a smaller model or lower -p, -n, -d or -np\n");
+}
+
 TEST(Run, UnexpectedExceptionsAreOneLineAndExitWith1) {
   const std::array<const char*, 5> args = {"fs", "logits", "--model=synthetic:tiny-odd", "--tokens", "1"};
   const auto run_with = [&](const Hooks& hooks) {

@@ -43,6 +43,76 @@ TEST(Usage, MistakesAreOneLineAndExitWith2) {
   expect_error(fs({"inspect", odd, "--model", odd}), 2, "excludes");
 }
 
+TEST(Usage, HelpOfAnUnknownCommandIsAMistake) {
+  for (const std::vector<std::string>& args :
+       std::vector<std::vector<std::string>>{{"verify", "-h"},
+                                             {"verify", "--help"},
+                                             {"-h", "verify"},
+                                             {"help", "verify"},
+                                             {"verify", "--version"}}) {
+    expect_error(fs(args), 2, "unknown command verify; see fs --help");
+  }
+  EXPECT_EQ(fs({"help", "help"}).out, fs({"-h"}).out);
+  EXPECT_EQ(fs({"help", "generate"}).out, fs({"generate", "-h"}).out);
+  EXPECT_EQ(fs({"generate", "verify", "-h"}).out, fs({"generate", "-h"}).out);  // a prompt
+}
+
+TEST(Usage, AFlagTakesNoValue) {
+  const std::vector<std::string> base = {"generate", "--model", odd, "--tokens", "1", "-n", "1"};
+  for (const char* flag :
+       {"--speculate=3", "--speculate=true", "--speculate=false", "--speculate=", "--speculate=[]",
+        "--sync=1", "--json=0", "--quiet=2", "--ignore-eos=x", "--help=3"}) {
+    auto args = base;
+    args.emplace_back(flag);
+    const std::string name = std::string(flag).substr(0, std::string(flag).find('='));
+    expect_error(fs(args), 2, name + " takes no value; see fs generate --help");
+  }
+  expect_error(fs({"--version=3"}), 2, "--version takes no value");
+  auto args = base;
+  args.insert(args.end(), {"--speculate", "--speculate"});
+  EXPECT_EQ(fs(args).code, 0);
+}
+
+TEST(Usage, TextThatLooksLikeAFlagStaysAsItIs) {
+  const TemporaryDirectory directory;
+  for (const char* text : {"--a=b", "--a=", "--a=[b]", "--a=\x1e",
+                           "--a=\x1e"
+                           "b",
+                           "--a", "-np=1", "\x1e--a=b"}) {
+    SCOPED_TRACE(text);
+    write_text(directory / "text", text);
+    const std::string want = fs({"tokenize", "-f", directory / "text"}).out;
+    EXPECT_EQ(fs({"tokenize", "-p", text}).out, want);
+    EXPECT_EQ(fs({"tokenize", "--", text}).out, want);
+    EXPECT_EQ(fs({"tokenize", std::string("--prompt=") + text}).out, want);
+  }
+}
+
+TEST(Usage, AnEmptyFileNameIsSaidToBeOne) {
+  expect_error(fs({"generate", "--model", odd, "--prompts", ""}), 2, "--prompts: the file name is empty");
+  expect_error(fs({"generate", "--model", odd, "-f", ""}), 2, "--file: the file name is empty");
+  expect_error(fs({"logits", "--model", odd, "--tokens", "1", "--out="}), 2, "--out: the file name is empty");
+  expect_error(fs({"logits", "--model", odd, "--tokens", "1", "--record", ""}), 2, "--record: the file name");
+  expect_error(fs({"layer-diff", "--model", odd, "--tokens", "1", "--svg", ""}), 2, "--svg: the file name");
+  expect_error(fs({"bench", "--model", odd, "--plot", ""}), 2, "--plot: the file name is empty");
+  expect_error(fs({"eval", "--model", odd, ""}), 2, "--file: the file name is empty");
+  expect_error(fs({"detokenize", "-f", ""}), 2, "--file: the file name is empty");
+}
+
+TEST(Usage, AModelThatIsNotThereExitsWith3) {
+  for (const char* model :
+       {"synthetic:foo", "synthetic:", "synthetic:tiny-odd@x", "/no/such/dir", "no/such", "none.gguf", ""}) {
+    SCOPED_TRACE(model);
+    expect_error(fs({"generate", "--model", model, "--tokens", "1"}), 3, model);
+    expect_error(fs({"tokenize", "--model", model, "a"}), 3, model);
+    if (*model == '\0') continue;
+    Command command;
+    command.args = {"logits", "--tokens", "1"};
+    command.environment["FS_MODEL"] = model;
+    expect_error(run(command), 3, "FS_MODEL: ");
+  }
+}
+
 TEST(Usage, NumbersAreChecked) {
   const std::vector<std::pair<std::string, std::string>> wrong = {{"--temp", "nan"},
                                                                   {"--temp", "-1"},

@@ -40,13 +40,14 @@ class CudaDevices : public ::testing::Test {
 
   struct Outcome {
     int code;
-    std::string out;
+    std::string out, err;
   };
   static Outcome fs(std::vector<const char*> arguments) {
     arguments.insert(arguments.begin(), "fs");
     ::testing::internal::CaptureStdout();
+    ::testing::internal::CaptureStderr();
     const int code = cli::run(static_cast<int>(arguments.size()), arguments.data());
-    return {code, ::testing::internal::GetCapturedStdout()};
+    return {code, ::testing::internal::GetCapturedStdout(), ::testing::internal::GetCapturedStderr()};
   }
   template <class Body>
   static std::string error_of(Body body, ExitCode code = ExitCode::device) {
@@ -99,7 +100,7 @@ TEST_F(CudaDevices, AreChosenByNumber) {
                 .code,
             4);
   EXPECT_EQ(error_of([] { engine::check_options({.name = "cpu", .device = 0}); }, ExitCode::usage),
-            "--device 0: backend cpu has none; --backend cuda has");
+            "--device 0: not for backend cpu, only for cuda and cuda-emulated");
   EXPECT_NE(error_of([] { engine::check_options({.name = "reference", .sync = true}); }, ExitCode::usage),
             "no error");
 }
@@ -174,7 +175,27 @@ TEST_F(CudaDevices, RunOutOfMemoryInTheMiddleOfAContextNobodyAskedFor) {
   stand_in().cards[0].memory -= gpu::free_memory() - 1000;
   const std::string error = error_of([&] { session.forward(some_tokens(1, config().vocab_size)); });
   EXPECT_NE(error.find("no device memory for the keys and values of 257 tokens"), std::string::npos) << error;
-  EXPECT_NE(error.find("--ctx 256 fits"), std::string::npos) << error;
+  EXPECT_NE(error.find(": 256 tokens fit"), std::string::npos) << error;
+}
+
+TEST_F(CudaDevices, RunOutOfMemoryNamingTheCommandsOwnFlags) {
+  Options options;
+  options.prefill_chunk = 16;
+  const MemoryPlan plan = memory_plan(config(), synthetic_weights(config()), options);
+  stand_in().cards[0].memory = plan.weights + plan.scratch + 100 * plan.position;
+  const auto error = [](std::vector<const char*> arguments) {
+    arguments.insert(arguments.end(), {"-q", "--model", "synthetic:tiny-odd", "--backend", "cuda-emulated",
+                                       "--prefill-chunk", "16"});
+    const Outcome outcome = fs(arguments);
+    EXPECT_EQ(outcome.code, 4) << outcome.out;
+    return outcome.err;
+  };
+  std::string tokens = "1";
+  for (int i = 0; i < 200; ++i) tokens += ",1";
+  EXPECT_TRUE(error({"bench", "-p", "200", "-n", "0", "-r", "1"})
+                  .ends_with(" tokens fit; use a smaller model or lower -p, -n, -d or -np\n"));
+  EXPECT_TRUE(error({"logits", "--tokens", tokens.c_str()})
+                  .ends_with(" tokens fit; use a smaller model, context (--ctx) or prompt\n"));
 }
 
 TEST_F(CudaDevices, NameTheKernelThatFailsWhereTheyWaitForEach) {

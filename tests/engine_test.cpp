@@ -17,6 +17,7 @@
 
 #include "base/error.h"
 #include "engine/backend.h"
+#include "engine/backend_flags.h"
 #include "engine/session.h"
 #include "engine/tap.h"
 #include "model/synthetic.h"
@@ -336,6 +337,39 @@ TEST_P(EveryBackend, AgreesOnTheRowsOfLogits) {
   const auto last = run(LogitRows::last, 1), all = run(LogitRows::all, 5);
   expect_close(last, std::span(all).last(config.vocab_size), "last row");
   for (const float value : all) EXPECT_TRUE(std::isfinite(value));
+}
+
+TEST(BackendFlags, KnowWhichBackendsHaveThem) {
+  const BackendOptions all{.isa = "portable", .kv = "f16", .act = "bf16", .device = 1, .sync = true};
+  const auto without = [](std::string_view backend, const BackendOptions& options) {
+    std::string said;
+    for (const BackendFlag& flag : flags_without_effect(backend, options))
+      said += why_without_effect(backend, flag) + (flag.decides ? "!" : "") + "\n";
+    return said;
+  };
+  EXPECT_EQ(without("cpu", all),
+            "--device 1: not for backend cpu, only for cuda and cuda-emulated!\n"
+            "--sync: not for backend cpu, only for cuda and cuda-emulated\n");
+  EXPECT_EQ(without("cuda", all), "--isa portable: not for backend cuda, only for cpu\n");
+  EXPECT_EQ(without("cuda", {.act = "int8"}), "--act int8: not for backend cuda, only for cpu!\n");
+  EXPECT_EQ(without("reference", {.kv = "bf16"}),
+            "--kv bf16: not for backend reference, only for cpu, cuda and cuda-emulated!\n");
+  for (const char* backend : {"cpu", "reference", "cuda", "cuda-emulated"}) {
+    EXPECT_EQ(without(backend, {.threads = 2, .context = 9, .prefill_chunk = 3}), "") << backend;
+  }
+}
+
+TEST(BackendFlags, AreCheckedBeforeWeights) {
+  const auto check = [](const BackendOptions& options) { check_options(options); };
+  expect_error([&] { check({.name = "reference", .isa = "portable"}); }, ExitCode::usage, {"--isa portable"});
+  expect_error([&] { check({.name = "cpu", .isa = "mmx"}); }, ExitCode::usage, {"--isa mmx"});
+  // A card is asked for, which cannot do it.
+  expect_error([&] { check({.act = "int8", .device = 0}); }, ExitCode::usage, {"--act int8", "cuda"});
+  EXPECT_NO_THROW(check({.act = "int8"}));
+  EXPECT_NO_THROW(check({.isa = "portable", .sync = true}));
+  expect_error([&] { check_weight({.act = "int8"}, "w", "BF16"); }, ExitCode::usage, {"w is BF16"});
+  EXPECT_NO_THROW(check_weight({.act = "int8"}, "w", "Q8_0"));
+  EXPECT_NO_THROW(check_weight({.act = "bf16"}, "w", "BF16"));
 }
 
 }  // namespace

@@ -38,6 +38,23 @@ void check_positions(const std::vector<bench::Workload>& all, const OpenModel& m
   }
 }
 
+/// Throws Error, naming the combination of flags, unless all of them can run.
+void check_combinations(const std::vector<ComputeOptions>& all, const BenchGrid& grid,
+                        const OpenModel& model) {
+  for (const ComputeOptions& compute : all) {
+    try {
+      check_compute(model, compute);
+    } catch (const Error& error) {
+      std::string varied;
+      for (std::size_t i = 0; i < bench_axes.size(); ++i) {
+        const BenchAxis& axis = bench_axes[i];
+        if (grid.values[i].size() > 1) varied += fmt::format("--{} {} ", axis.name, compute.*axis.value);
+      }
+      fail(error.code(), "{}{}{}", varied, varied.empty() ? "" : "cannot run: ", error.what());
+    }
+  }
+}
+
 std::size_t threads_of(const ComputeOptions& compute) {
   return compute.threads == 0 ? available_processors() : compute.threads;
 }
@@ -121,30 +138,31 @@ class Bench {
       : options_(options),
         model_(model),
         hooks_(hooks),
+        all_(combinations(options.grid)),
         workloads_(bench::workloads(options.prompts, options.generations, options.depths, options.sequences)),
         progress_(options.common.quiet) {
     if (workloads_.empty()) fail(ExitCode::usage, "nothing to measure: -p and -n are both 0");
     check_positions(workloads_, model);
+    check_combinations(all_, options.grid, model);
     if (options.plot) AtomicFile::check(*options.plot);
     std::stable_sort(workloads_.begin(), workloads_.end(),
                      [](const auto& a, const auto& b) { return a.depth < b.depth; });
   }
 
   void measure() {
-    const std::vector<ComputeOptions> all = combinations(options_.grid);
     run_ = {model_.name(), cpu_name(), {}, {}};
     for (std::size_t i = 0; i < bench_axes.size(); ++i) {
       const bool has_column =
           bench_axes[i].value == &ComputeOptions::dtype || bench_axes[i].value == &ComputeOptions::backend;
       if (!has_column && options_.grid.values[i].size() > 1) run_.varied.emplace_back(bench_axes[i].name);
     }
-    if (options_.roofline) run_.rooflines = rooflines(all, progress_.callback());
-    const model::Weights stored = load_weights(model_, all.front(), hooks_, progress_);
+    if (options_.roofline) run_.rooflines = rooflines(all_, progress_.callback());
+    const model::Weights stored = load_weights(model_, all_.front(), hooks_, progress_);
     writer_ = make_bench_writer(options_.json ? "json" : options_.output);
     writer_->begin(run_);
     std::optional<std::string> dtype;
     model::Weights weights;
-    for (const ComputeOptions& compute : all) {
+    for (const ComputeOptions& compute : all_) {
       if (dtype != compute.dtype) {
         weights = {};
         weights = convert_weights(model_, compute, stored, progress_);
@@ -197,6 +215,7 @@ class Bench {
   const BenchOptions& options_;
   const OpenModel& model_;
   const Hooks& hooks_;
+  std::vector<ComputeOptions> all_;
   std::vector<bench::Workload> workloads_;
   ProgressBar progress_;
   BenchRun run_;
@@ -259,12 +278,13 @@ void add_bench(CommandLine& line) {
   CLI::Option* output =
       add_choice(command, "-o,--output", options->output, bench_formats, "How rows are printed");
   command.add_flag("--json", options->json, "One JSON object, as --output json")->excludes(output);
-  add_text(command, "--plot", options->plot, "Also draw tokens a second against depth, as SVG")
-      ->type_name("FILE");
+  add_file(command, "--plot", options->plot, "Also draw tokens a second against depth, as SVG");
   add_common(command, options->common);
   add_grid(command, options->grid);
-  command.callback(
-      [&line, options] { line.action = [&line, options] { return run_bench(*options, line.hooks); }; });
+  command.callback([&line, options] {
+    line.use_less = "use a smaller model or lower -p, -n, -d or -np";
+    line.action = [&line, options] { return run_bench(*options, line.hooks); };
+  });
 }
 
 }  // namespace fs::cli

@@ -92,6 +92,7 @@ std::string panel(const std::vector<Line>& lines, std::string_view title, double
   }
   std::vector<double> depths;
   double legend = y + 8;
+  bool has_limits = false;
   for (std::size_t i = 0; i < lines.size(); ++i) {
     const char* const colour = colours[i % colours.size()];
     std::string measured, limits;
@@ -106,6 +107,7 @@ std::string panel(const std::vector<Line>& lines, std::string_view title, double
     text += fmt::format("<polyline points=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"2\"/>\n",
                         measured, colour);
     if (!limits.empty()) {
+      has_limits = true;
       text += fmt::format(
           "<polyline points=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"1.5\" stroke-dasharray=\"6 "
           "4\"/>\n",
@@ -114,7 +116,7 @@ std::string panel(const std::vector<Line>& lines, std::string_view title, double
     text += label(page_width - margin_right + 16, legend, "start", lines[i].name, 12, colour);
     legend += 18;
   }
-  text += label(page_width - margin_right + 16, legend, "start", "dashed: the limit", 11);
+  if (has_limits) text += label(page_width - margin_right + 16, legend, "start", "dashed: the limit", 11);
   std::sort(depths.begin(), depths.end());
   depths.erase(std::unique(depths.begin(), depths.end()), depths.end());
   for (const double depth : depths) {

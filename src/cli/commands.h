@@ -1,5 +1,6 @@
 #pragma once
 #include <functional>
+#include <string>
 
 #include "base/error.h"
 #include "cli/run.h"
@@ -15,6 +16,7 @@ struct CommandLine {
   CLI::App& app;
   const Hooks& hooks;
   std::function<ExitCode()> action;
+  std::string use_less = "use a smaller model or text";  ///< where memory runs out: with flags that it has
 };
 
 // Each declares one subcommand, its flags and its help (<command>.cpp).

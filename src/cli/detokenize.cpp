@@ -43,8 +43,7 @@ void add_detokenize(CommandLine& line) {
       "  fs detokenize 272 301 290\n"
       "  fs tokenize \"round trip\" | fs detokenize\n");
   add_words(command, "IDS", options->ids.words, "The ids; - is standard input");
-  add_text(command, "-f,--file", options->ids.file, "Read the ids from a file; - is standard input")
-      ->type_name("FILE");
+  add_file(command, "-f,--file", options->ids.file, "Read the ids from a file; - is standard input");
   command.add_flag(
       "--stdin", options->ids.standard_input,
       "Read the ids from standard input; also what happens without ids when it is not a terminal");

@@ -101,6 +101,7 @@ void open_sides(Sides& sides, const std::optional<std::vector<TokenId>>& tokens,
     const bool same = a.recorded() || b.recorded() || a.spec.common.model == b.spec.common.model;
     a.model = same ? b.model : open(a);
     check_same_shape(a.model->checkpoint.config(), b.model->checkpoint.config());
+    if (same && !a.recorded()) check_compute(*a.model, a.spec.compute);
   }
   std::string hash;
   if (!two_files && (a.recorded() || b.recorded())) hash = model_hash(sides.model()->checkpoint, progress);

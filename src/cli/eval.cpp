@@ -232,7 +232,7 @@ void add_eval(CommandLine& line) {
       "  fs eval --dtype int4 --against reference:bf16 README.md\n"
       "  fs eval --model Qwen3-0.6B-Q8_0.gguf --against cpu,model=Qwen/Qwen3-0.6B --ctx 2048 --json "
       "text.txt\n");
-  add_text(command, "FILE,-f,--file", options->text.file, "The text; - is standard input");
+  add_file(command, "FILE,-f,--file", options->text.file, "The text; - is standard input");
   command.add_flag("--stdin", options->text.standard_input, "Read the text from standard input");
   add_prompt_tokens(command, options->text);
   add_text(command, "--against", options->against, "A second model to hold this one against")
@@ -242,8 +242,10 @@ void add_eval(CommandLine& line) {
   add_compute(command, options->spec.compute);
   command.get_option("--ctx")->description(
       "Tokens of a window. Default: 512, or the model's limit if that is lower");
-  command.callback(
-      [&line, options] { line.action = [&line, options] { return eval(*options, line.hooks); }; });
+  command.callback([&line, options] {
+    line.use_less = "use a smaller model or window (--ctx)";
+    line.action = [&line, options] { return eval(*options, line.hooks); };
+  });
 }
 
 }  // namespace fs::cli

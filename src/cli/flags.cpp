@@ -12,9 +12,16 @@ namespace {
 
 constexpr char verbatim_mark = '\x1e';
 
-/// Whether CLI11 would make something else of it.
-bool needs_mark(std::string_view value) {
-  return value.starts_with(verbatim_mark) || (value.starts_with('[') && value.ends_with(']'));
+/// Whether CLI11, or verbatim(), would make something else of it.
+bool needs_mark(std::string_view argument, bool plain) {
+  return argument.starts_with(verbatim_mark) || (argument.starts_with('[') && argument.ends_with(']')) ||
+         (plain && argument.starts_with("--"));
+}
+
+/// Where the value of "--name=value" begins.
+std::size_t value_in(std::string_view argument) {
+  const std::size_t equals = argument.starts_with("--") ? argument.find('=') : std::string_view::npos;
+  return equals == std::string_view::npos ? equals : equals + 1;
 }
 
 /// llama.cpp's -np, which CLI11 would read as -n p: it becomes --np, and -np again where it was text.
@@ -25,21 +32,22 @@ bool is_np(std::string_view argument, std::string_view name) {
 }  // namespace
 
 std::string keep_verbatim(std::string argument, bool plain) {
-  if (needs_mark(argument)) return verbatim_mark + argument;
-  if (!plain && is_np(argument, "-np")) argument.insert(0, 1, '-');
-  const std::size_t equals = argument.find('=');
-  if (plain || !argument.starts_with("--") || equals == std::string::npos) return argument;
-  const std::string value = argument.substr(equals + 1);
-  return value.empty() || needs_mark(value) ? argument.substr(0, equals + 1) + verbatim_mark + value
-                                            : argument;
+  if (needs_mark(argument, plain)) return verbatim_mark + argument;
+  if (plain) return argument;
+  if (is_np(argument, "-np")) argument.insert(0, 1, '-');
+  if (const std::size_t value = value_in(argument); value != std::string::npos) {
+    argument.insert(value, 1, verbatim_mark);
+  }
+  return argument;
 }
 
 std::string verbatim(const std::string& kept) {
   if (kept.starts_with(verbatim_mark)) return kept.substr(1);
-  // "--name=" that was no flag but text: the value of the flag before it.
-  const bool marked_text =
-      kept.starts_with("--") && kept.ends_with(verbatim_mark) && kept[kept.size() - 2] == '=';
-  const std::string text = marked_text ? kept.substr(0, kept.size() - 1) : kept;
+  // "--name=value" that was no flag but text: the value of the flag before it.
+  std::string text = kept;
+  if (const std::size_t value = value_in(text); value < text.size() && text[value] == verbatim_mark) {
+    text.erase(value, 1);
+  }
   return is_np(text, "--np") ? text.substr(1) : text;
 }
 
@@ -50,6 +58,17 @@ CLI::Option* add_text(CLI::App& command, const std::string& names, std::optional
     return true;
   };
   return command.add_option(names, read, help)->type_name("TEXT")->expected(1);
+}
+
+CLI::Option* add_file(CLI::App& command, const std::string& names, std::optional<std::string>& path,
+                      const std::string& help) {
+  const std::string flag = names.substr(names.rfind(',') + 1);
+  const auto read = [&path, flag](const CLI::results_t& results) {
+    path = verbatim(results.back());
+    if (path->empty()) fail(ExitCode::usage, "{}: the file name is empty", flag);
+    return true;
+  };
+  return command.add_option(names, read, help)->type_name("FILE")->expected(1);
 }
 
 CLI::Option* add_texts(CLI::App& command, const std::string& names, std::vector<std::string>& values,

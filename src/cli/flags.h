@@ -10,8 +10,9 @@
 /// How a command declares one flag of its own. Values reach the program as they were written.
 namespace fs::cli {
 
-// CLI11 takes a positional "[a,b]" for the list a, b, and for the value of "--flag=" the argument after it. A
-// mark in front of such values keeps them what they are; the functions below take it off again.
+// CLI11 takes a positional "[a,b]" for the list a, b, for the value of "--flag=" the argument after it, and
+// "--flag=true" where a flag takes no value. A mark in front of such values keeps them what they are; the
+// functions below take it off again.
 
 /// To be applied to every argument before CLI11 sees it. `plain`: it stands after "--", where nothing is a
 /// flag.
@@ -21,6 +22,9 @@ std::string verbatim(const std::string& kept);
 
 /// A flag's text, or a single positional's.
 CLI::Option* add_text(CLI::App& command, const std::string& names, std::optional<std::string>& value,
+                      const std::string& help);
+/// The same for the name of a file; an empty one is Error(usage).
+CLI::Option* add_file(CLI::App& command, const std::string& names, std::optional<std::string>& path,
                       const std::string& help);
 /// A flag that may be given several times.
 CLI::Option* add_texts(CLI::App& command, const std::string& names, std::vector<std::string>& values,

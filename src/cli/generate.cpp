@@ -49,12 +49,8 @@ std::vector<GenerationRequest> make_requests(const GenerateOptions& options, con
   GenerationJob job = job_from_flags(options);
   std::vector<GenerationRequest> requests;
   if (options.prompts) {
-    for (const NumberedJob& numbered : read_jobs(*options.prompts, job)) {
-      try {
-        requests.push_back(make_request(numbered.job, model));
-      } catch (const Error& error) {
-        fail(error.code(), "{}: {}", numbered.where, error.what());
-      }
+    for (NumberedRequest& numbered : read_requests(*options.prompts, job, model)) {
+      requests.push_back(std::move(numbered.request));
     }
     return requests;
   }
@@ -201,7 +197,7 @@ void add_generate(CommandLine& line) {
       "  echo '{\"prompt\": \"Two and two\", \"n\": 8}' | fs generate --prompts -\n");
   add_prompt(command, options->prompt, "PROMPT");
   add_prompt_tokens(command, options->prompt);
-  CLI::Option* prompts = add_text(
+  CLI::Option* prompts = add_file(
       command, "--prompts", options->prompts,
       "Many prompts: one JSON object a line with prompt or tokens, and optionally chat, system, think, n, "
       "ignore_eos, stop, seed, temp, top_k, top_p, min_p, repeat_penalty, presence_penalty; prints one "
@@ -244,6 +240,9 @@ void add_generate(CommandLine& line) {
   add_common(command, options->common);
   add_compute(command, options->compute);
   command.callback([&line, options] {
+    line.use_less = options->prompts
+                        ? "use fewer prompts at once (--parallel), a smaller model or context (--ctx)"
+                        : small_context;
     line.action = [&line, options] { return generate_command(*options, line.hooks); };
   });
 }

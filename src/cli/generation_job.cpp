@@ -103,6 +103,9 @@ void apply(GenerationJob& job, std::string_view key, Element value) {
          "top_p, min_p, repeat_penalty, presence_penalty",
          key);
   }
+  if (const auto fault = engine::find_fault(sampler)) {  // the flags had none
+    fail(ExitCode::usage, "\"{}\" is {}, expected {}", key, simdjson::minify(value), fault->expected);
+  }
 }
 
 /// `work` with its errors as usage errors that name the line.
@@ -124,6 +127,7 @@ GenerationJob parse_job(std::string_view line, const std::string& where, const G
     fail(ExitCode::usage, "expected a JSON object such as {{\"prompt\": \"…\"}}");
   }
   GenerationJob job = defaults;
+  job.is_line = true;
   std::set<std::string_view> seen;
   for (const auto& [key, value] : object) {
     if (!seen.insert(key).second) fail(ExitCode::usage, "key \"{}\" appears twice, expected once", key);
@@ -136,34 +140,58 @@ std::uint64_t random_seed() { return std::random_device{}(); }
 
 }  // namespace
 
-std::vector<NumberedJob> read_jobs(const std::string& path, const GenerationJob& defaults) {
+std::vector<NumberedRequest> read_requests(const std::string& path, const GenerationJob& defaults,
+                                           const OpenModel& model) {
+  constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";
+  check_job(defaults, model);
   const std::string text = read_input(path);
-  std::vector<NumberedJob> jobs;
+  std::vector<NumberedRequest> requests;
   std::size_t number = 1;
-  for (std::size_t at = 0; at < text.size(); ++number) {
+  for (std::size_t at = text.starts_with(byte_order_mark) ? byte_order_mark.size() : 0; at < text.size();
+       ++number) {
     const std::size_t end = std::min(text.find('\n', at), text.size());
     const std::string_view line = std::string_view(text).substr(at, end - at);
     at = end + 1;
     if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
     const std::string where = fmt::format("{}:{}", path == "-" ? "standard input" : path, number);
-    jobs.push_back({where, at_line(where, [&] { return parse_job(line, where, defaults); })});
+    requests.push_back(
+        {where, at_line(where, [&] { return make_request(parse_job(line, where, defaults), model); })});
   }
-  if (jobs.empty()) fail(ExitCode::usage, "{}: no prompts in it", path);
-  return jobs;
+  if (requests.empty()) fail(ExitCode::usage, "{}: no prompts in it", path);
+  return requests;
+}
+
+void check_job(const GenerationJob& job, const OpenModel& model) {
+  for (const std::string& stop : job.stops) {
+    if (stop.empty()) {
+      fail(ExitCode::usage, "{}: an empty stop text would end every answer",
+           job.is_line ? "\"stop\"" : "--stop");
+    }
+  }
+  engine::Sampler(job.sampler, model.n_ids());  // refuses what is out of range
 }
 
 GenerationRequest make_request(const GenerationJob& job, const OpenModel& model) {
   if (job.text.has_value() == job.tokens.has_value()) {
     fail(ExitCode::usage, "{}",
-         job.text ? "both a text and token ids: give one of them" : "no prompt and no tokens");
+         job.text ? "both \"prompt\" and \"tokens\": give one of them" : "no \"prompt\" and no \"tokens\"");
   }
-  if (!job.chat && (job.system || job.think))
-    fail(ExitCode::usage, "a system message or thinking is only for a chat");
+  if (!job.chat && (job.system || job.think)) {
+    fail(ExitCode::usage, "{} is only for a chat: \"chat\" is not true",
+         job.system ? "\"system\"" : "\"think\"");
+  }
   GenerationRequest request;
   if (job.tokens) {
-    if (job.chat) fail(ExitCode::usage, "the chat template applies to text, not to token ids");
+    if (job.chat) {
+      fail(ExitCode::usage, "{} applies to text, not to token ids",
+           job.is_line ? "\"chat\"" : "the chat template");
+    }
     request.prompt = *job.tokens;
   } else {
+    if (job.is_line && model.tokenizer() == nullptr) {
+      fail(ExitCode::usage, "\"prompt\": {} has no tokenizer: give \"tokens\": [785, 6722, 315]",
+           model.name());
+    }
     const text::Tokenizer& tokenizer = require_tokenizer(model.tokenizer(), model.name());
     std::string text = *job.text;
     if (job.chat) {
@@ -184,13 +212,10 @@ GenerationRequest make_request(const GenerationJob& job, const OpenModel& model)
   request.max_tokens = job.max_tokens;
   if (!job.ignore_eos) request.eos_ids = model.checkpoint.generation().eos_ids;
   request.stops = job.stops;
-  for (const std::string& stop : request.stops) {
-    if (stop.empty()) fail(ExitCode::usage, "an empty stop text would end every answer");
-  }
   request.sampler = job.sampler;
   const bool draws = job.sampler.temperature != 0;
   request.sampler.seed = job.seed ? *job.seed : draws ? random_seed() : 0;
-  engine::Sampler(request.sampler, model.n_ids());  // refuses what is out of range
+  check_job(job, model);
   return request;
 }
 

@@ -23,18 +23,23 @@ struct GenerationJob {
   std::vector<std::string> stops;
   engine::SamplerOptions sampler;     ///< without the seed
   std::optional<std::uint64_t> seed;  ///< chosen at random if absent and needed
+  bool is_line = false;               ///< of a file: errors name keys, not flags
 };
 
-/// Reads a file of JSON objects, one a line; blank lines are passed over. Keys: prompt or tokens; chat,
-/// system, think, n, ignore_eos, stop, seed and the sampler's; what a line does not say is as in `defaults`.
-/// Throws Error(usage) naming file and line.
-struct NumberedJob {
-  std::string where;  ///< "prompts.jsonl:3", for errors
-  GenerationJob job;
+/// Reads a file of JSON objects, one a line, and makes requests of them; blank lines and a byte order mark
+/// are passed over. Keys: prompt or tokens; chat, system, think, n, ignore_eos, stop, seed and the sampler's;
+/// what a line does not say is as in `defaults`. Throws Error(usage) naming file, line and key.
+struct NumberedRequest {
+  std::string where;  ///< "prompts.jsonl:3"
+  GenerationRequest request;
 };
-std::vector<NumberedJob> read_jobs(const std::string& path, const GenerationJob& defaults);
+std::vector<NumberedRequest> read_requests(const std::string& path, const GenerationJob& defaults,
+                                           const OpenModel& model);
 
-/// Tokenizes and checks a job, so that it can run. Throws Error(usage).
+/// Throws Error(usage), naming the flag, for what every line of --prompts would get wrong.
+void check_job(const GenerationJob& job, const OpenModel& model);
+
+/// Tokenizes and checks the job of a line of --prompts, or of the flags. Throws Error(usage).
 GenerationRequest make_request(const GenerationJob& job, const OpenModel& model);
 
 }  // namespace fs::cli

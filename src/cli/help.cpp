@@ -64,6 +64,9 @@ std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
     if (message.ends_with("missing")) message = option + " needs a value";
     if (message.find("required but received") != std::string::npos)
       message = option + " is given more than once";
+    if (const std::size_t end = message.find(" was given a disallowed flag override");
+        end != std::string::npos)
+      message = "--" + message.substr(0, end) + " takes no value";
   } else if (no_command) {
     message = "no command given";
   }

@@ -1,5 +1,6 @@
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -16,6 +17,7 @@
 #include "cli/input.h"
 #include "cli/record.h"
 #include "cli/terminal.h"
+#include "engine/backend_flags.h"
 
 namespace fs::cli {
 namespace {
@@ -46,8 +48,8 @@ std::vector<NamedPrompt> read_prompts(const LayerDiffOptions& options, const Ope
     return {{"", prompt_ids(options.prompt, model.tokenizer(), model.name(), options.defaults.common.quiet)}};
   }
   std::vector<NamedPrompt> prompts;
-  for (const NumberedJob& numbered : read_jobs(*options.prompts, {})) {
-    prompts.push_back({numbered.where, make_request(numbered.job, model).prompt});
+  for (const NumberedRequest& numbered : read_requests(*options.prompts, {}, model)) {
+    prompts.push_back({numbered.where, numbered.request.prompt});
   }
   return prompts;
 }
@@ -79,6 +81,14 @@ void check(const LayerDiffOptions& options, const Sides& sides) {
   needs_running(options.greedy > 0, "--greedy");
   needs_running(options.prompts.has_value(), "--prompts");
   needs_running(options.record.has_value(), "--record");
+  for (const auto& flag : engine::flags_without_effect("", backend_options(options.defaults.compute))) {
+    const auto has = [&](const Side& side) {
+      const std::string& backend = side.spec.compute.backend;
+      return !side.recorded() && (backend == "auto" || std::ranges::count(flag.backends, backend) > 0);
+    };
+    if (!has(sides.a) && !has(sides.b))
+      fail(ExitCode::usage, "{}: neither side is {}", flag.text, fmt::join(flag.backends, " or "));
+  }
   if (options.self && sides.b.recorded()) fail(ExitCode::usage, "--self: side B must run, it is recorded");
   if (options.inject && sides.b.recorded())
     fail(ExitCode::usage, "--inject: side B must run, it is recorded");
@@ -171,8 +181,13 @@ ExitCode layer_diff(const LayerDiffOptions& options, const Hooks& hooks) {
   const auto prompts = choose_prompts(options, sides);
   for (const Side* side : {&sides.a, &sides.b}) {
     if (side->model == nullptr) continue;
-    for (const auto& prompt : prompts)
-      side->model->check_prompt(prompt.ids, std::max(options.decode, options.greedy));
+    for (const auto& prompt : prompts) {
+      try {
+        side->model->check_prompt(prompt.ids, std::max(options.decode, options.greedy));
+      } catch (const Error& error) {
+        fail(error.code(), "{}{}{}", prompt.name, prompt.name.empty() ? "" : ": ", error.what());
+      }
+    }
   }
   const std::size_t n_layers = sides.model() != nullptr
                                    ? sides.model()->checkpoint.config().n_layers
@@ -229,7 +244,7 @@ void add_layer_diff(CommandLine& line) {
       "  fs layer-diff --a dump:hf.safetensors --b cpu --svg heat.svg\n");
   add_prompt(command, options->prompt, "PROMPT");
   add_prompt_tokens(command, options->prompt);
-  CLI::Option* prompts = add_text(command, "--prompts", options->prompts,
+  CLI::Option* prompts = add_file(command, "--prompts", options->prompts,
                                   "Many prompts, as of fs generate --prompts: the worst of them is shown");
   prompts->type_name("FILE.jsonl");
   for (const char* source : {"PROMPT", "--prompt", "--file", "--stdin", "--tokens"}) {
@@ -262,10 +277,9 @@ void add_layer_diff(CommandLine& line) {
   command.add_flag("--force", options->force,
                    "Compare with a recording of another model or prompt all the same");
   CLI::Option* record =
-      add_text(command, "--record", options->record,
+      add_file(command, "--record", options->record,
                "Also write side A's taps to a safetensors file; compare with it as dump:FILE");
-  record->type_name("FILE");
-  CLI::Option* svg = add_text(command, "--svg", options->svg, "Also draw the table as a heat map");
+  CLI::Option* svg = add_file(command, "--svg", options->svg, "Also draw the table as a heat map");
   svg->type_name("FILE.svg");
   command.add_flag("--json", options->json, "One JSON object");
   self->excludes(a)->excludes(inject)->excludes(decode)->excludes(greedy)->excludes(record);
@@ -273,8 +287,10 @@ void add_layer_diff(CommandLine& line) {
   record->excludes(prompts);
   add_common(command, options->defaults.common);
   add_limits(command, options->defaults.compute);
-  command.callback(
-      [&line, options] { line.action = [&line, options] { return layer_diff(*options, line.hooks); }; });
+  command.callback([&line, options] {
+    line.use_less = small_context;
+    line.action = [&line, options] { return layer_diff(*options, line.hooks); };
+  });
 }
 
 }  // namespace fs::cli

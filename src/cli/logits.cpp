@@ -218,16 +218,18 @@ void add_logits(CommandLine& line) {
                           "How many of the likeliest tokens to list. Default: 10");
   command.add_flag("--all-positions", options->all_positions,
                    "Also the log-probability of every prompt token, and the prompt's perplexity");
-  add_text(command, "-o,--out", options->out,
-           "Write all logits to a safetensors file: \"logits\", F32 [1, V], with --all-positions [tokens, V]")
-      ->type_name("FILE");
+  add_file(
+      command, "-o,--out", options->out,
+      "Write all logits to a safetensors file: \"logits\", F32 [1, V], with --all-positions [tokens, V]");
   command.add_flag("--json", options->json, "One JSON object");
   add_sampling(command, options->sampling);
   add_record(command, options->record);
   add_common(command, options->common);
   add_compute(command, options->compute);
-  command.callback(
-      [&line, options] { line.action = [&line, options] { return logits(*options, line.hooks); }; });
+  command.callback([&line, options] {
+    line.use_less = small_context;
+    line.action = [&line, options] { return logits(*options, line.hooks); };
+  });
 }
 
 }  // namespace fs::cli

@@ -55,8 +55,6 @@ void OpenModel::check_prompt(const std::vector<TokenId>& ids, std::size_t room) 
   }
 }
 
-namespace {
-
 engine::BackendOptions backend_options(const ComputeOptions& compute) {
   engine::BackendOptions options;
   options.name = compute.backend;
@@ -69,23 +67,6 @@ engine::BackendOptions backend_options(const ComputeOptions& compute) {
   options.device = compute.device;
   options.sync = compute.sync;
   return options;
-}
-
-}  // namespace
-
-OpenModel open_model(const CommonOptions& common, const ComputeOptions& compute) {
-  engine::check_options(backend_options(compute));
-  OpenModel model{model::Checkpoint::open(locate_model(common)), std::nullopt, 0, common.quiet};
-  const model::Config& config = model.checkpoint.config();
-  model.context = compute.context.value_or(config.max_positions);
-  engine::check_context(model.context, config);
-  model.loaded_tokenizer = load_tokenizer(model.checkpoint);
-  const model::GgufModel* const gguf = model.checkpoint.gguf();
-  if (const std::size_t bytes = gguf == nullptr ? 0 : gguf->dequantized_bytes(); bytes > 0 && !common.quiet) {
-    notice(fmt::format("{}: its blocks are dequantised to fp32, which takes {} MiB", model.name(),
-                       (bytes + 1048575) / 1048576));
-  }
-  return model;
 }
 
 namespace {
@@ -101,6 +82,34 @@ std::optional<model::Dtype> wanted_dtype(const std::string& dtype) {
 }
 
 }  // namespace
+
+void check_compute(const OpenModel& model, const ComputeOptions& compute) {
+  const engine::BackendOptions options = backend_options(compute);
+  engine::check_options(options);
+  engine::check_model(options, model.checkpoint.config());
+  if (compute.act == "f32") return;  // for any weights
+  const auto dtype = wanted_dtype(compute.dtype);
+  for (const model::TensorInfo& tensor : model.checkpoint.tensors()) {
+    if (tensor.shape.size() == 2)
+      engine::check_weight(options, tensor.name, dtype ? model::name(*dtype) : tensor.dtype);
+  }
+}
+
+OpenModel open_model(const CommonOptions& common, const ComputeOptions& compute) {
+  engine::check_options(backend_options(compute));
+  OpenModel model{model::Checkpoint::open(locate_model(common)), std::nullopt, 0, common.quiet};
+  const model::Config& config = model.checkpoint.config();
+  model.context = compute.context.value_or(config.max_positions);
+  engine::check_context(model.context, config);
+  check_compute(model, compute);
+  model.loaded_tokenizer = load_tokenizer(model.checkpoint);
+  const model::GgufModel* const gguf = model.checkpoint.gguf();
+  if (const std::size_t bytes = gguf == nullptr ? 0 : gguf->dequantized_bytes(); bytes > 0 && !common.quiet) {
+    notice(fmt::format("{}: its blocks are dequantised to fp32, which takes {} MiB", model.name(),
+                       (bytes + 1048575) / 1048576));
+  }
+  return model;
+}
 
 model::Weights load_weights(const OpenModel& model, const ComputeOptions& compute, const Hooks& hooks,
                             ProgressBar& progress) {
@@ -128,7 +137,7 @@ std::unique_ptr<engine::Backend> make_backend(const OpenModel& model, const Comp
                                               model::Weights weights, const Hooks& hooks) {
   engine::BackendOptions options = backend_options(compute);
   options.notice = [&](const std::string& text) {
-    if (!model.quiet) notice(text);
+    if (!model.quiet && model.said.insert(text).second) notice(text);
   };
   auto backend = engine::make_backend(options, model.checkpoint.config(), weights);
   return hooks.after_make ? hooks.after_make(std::move(backend), weights) : std::move(backend);

@@ -2,6 +2,7 @@
 #include <cstddef>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -18,8 +19,9 @@ namespace fs::cli {
 struct OpenModel {
   model::Checkpoint checkpoint;
   std::optional<text::Tokenizer> loaded_tokenizer;
-  std::size_t context = 0;  ///< tokens at most: --ctx or the model's limit
-  bool quiet = false;       ///< no notices
+  std::size_t context = 0;                  ///< tokens at most: --ctx or the model's limit
+  bool quiet = false;                       ///< no notices
+  mutable std::set<std::string> said = {};  ///< notices of backends: of many, each says the same
 
   /// Null for a model without one.
   const text::Tokenizer* tokenizer() const { return loaded_tokenizer ? &*loaded_tokenizer : nullptr; }
@@ -38,7 +40,14 @@ model::Location locate_model(const CommonOptions& common);
 /// has more ids than the embedding has rows.
 std::optional<text::Tokenizer> load_tokenizer(const model::Checkpoint& checkpoint);
 
-/// Finds and opens the model, says which one if the user has not, and checks --ctx. Throws Error.
+engine::BackendOptions backend_options(const ComputeOptions& compute);
+
+/// Refuses what cannot run, as far as it can be told before weights are loaded: flags that the backend does
+/// not have, a device that is not there, --act for weights that it is not for. Throws Error.
+void check_compute(const OpenModel& model, const ComputeOptions& compute);
+
+/// Finds and opens the model, says which one if the user has not, and checks --ctx and the rest of the flags.
+/// Throws Error.
 OpenModel open_model(const CommonOptions& common, const ComputeOptions& compute);
 
 /// Loads the weights, as they are stored.

@@ -72,8 +72,7 @@ std::vector<std::string_view> PromptOptions::named() const {
 void add_prompt(CLI::App& command, PromptOptions& options, const std::string& positional) {
   add_words(command, positional, options.words, "The text; words are joined by blanks; - is standard input");
   add_text(command, "-p,--prompt", options.prompt, "The text, as a flag");
-  add_text(command, "-f,--file", options.file, "Read the text from a file; - is standard input")
-      ->type_name("FILE");
+  add_file(command, "-f,--file", options.file, "Read the text from a file; - is standard input");
   command.add_flag(
       "--stdin", options.standard_input,
       "Read the text from standard input; also what happens without any text when it is not a terminal");

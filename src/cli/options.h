@@ -44,6 +44,8 @@ extern const std::vector<std::string> backend_choices, isa_choices, dtype_choice
 void add_limits(CLI::App& command, ComputeOptions& options);
 /// --prefill-chunk, --device, --sync.
 void add_device(CLI::App& command, ComputeOptions& options);
+/// Where memory runs out, of commands that run one prompt.
+inline constexpr const char* small_context = "use a smaller model, context (--ctx) or prompt";
 /// Processor threads at most.
 inline constexpr std::size_t most_threads = 1024;
 

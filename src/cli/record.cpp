@@ -9,9 +9,8 @@
 namespace fs::cli {
 
 void add_record(CLI::App& command, RecordOptions& options) {
-  CLI::Option* record = add_text(command, "--record", options.file,
+  CLI::Option* record = add_file(command, "--record", options.file,
                                  "Write values inside the forward pass to a safetensors file, F32");
-  record->type_name("FILE");
   for (CLI::Option* flag : add_taps(command, options.taps, "record")) flag->needs(record);
 }
 

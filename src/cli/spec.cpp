@@ -9,6 +9,8 @@
 #include "base/error.h"
 #include "cli/flags.h"
 #include "cli/numbers.h"
+#include "cli/open_model.h"
+#include "engine/backend_flags.h"
 
 namespace fs::cli {
 
@@ -29,6 +31,14 @@ ComputeSpec parse_spec(std::string_view text, std::string_view flag, const Compu
          text, first.substr(0, colon), fmt::join(known, ", "));
   }
   spec.compute.backend = first.substr(0, colon);
+  if (spec.compute.backend != "auto") {  // what it does not have is for the other side
+    for (const auto& unused :
+         engine::flags_without_effect(spec.compute.backend, backend_options(spec.compute))) {
+      if (unused.name == "--isa") spec.compute.isa = "auto";
+      if (unused.name == "--device") spec.compute.device.reset();
+      if (unused.name == "--sync") spec.compute.sync = false;
+    }
+  }
   if (colon != std::string_view::npos) {
     choose(spec.compute.dtype, "dtype", first.substr(colon + 1), dtype_choices);
   }

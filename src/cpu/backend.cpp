@@ -26,12 +26,9 @@ constexpr std::size_t few_rows = 8;
 /// Of a longer run of decode steps attention would not split the positions among threads as it does for one.
 constexpr std::size_t most_steps_together = 8;
 
-/// Throws Error(usage) unless every matrix is in blocks that int8 activations have kernels for.
-void check_int8(const model::Config& config, model::Weights weights) {
-  model::replace_matrices(config, weights, [](const std::string& name, const model::Matrix& matrix) {
-    if (matrix.dtype == model::Dtype::q8_0 || matrix.dtype == model::Dtype::int4) return;
-    fail(ExitCode::usage, "--act int8 is for weights in q8_0 or int4: {} is {}; add --dtype q8_0", name,
-         model::name(matrix.dtype));
+void check_matrices(const model::Config& config, model::Weights weights, Activations act) {
+  model::replace_matrices(config, weights, [act](const std::string& name, const model::Matrix& matrix) {
+    check_activations(act, name, model::name(matrix.dtype));
   });
 }
 
@@ -242,9 +239,15 @@ void Cpu::norm_and_rope(std::span<float> x, std::size_t heads, const model::Vect
 
 }  // namespace
 
+void check_activations(Activations act, std::string_view name, std::string_view dtype) {
+  if (act != Activations::int8) return;
+  if (dtype == model::name(model::Dtype::q8_0) || dtype == model::name(model::Dtype::int4)) return;
+  fail(ExitCode::usage, "--act int8 is for weights in q8_0 or int4: {} is {}; add --dtype q8_0", name, dtype);
+}
+
 std::unique_ptr<engine::Backend> make_backend(const model::Config& config, model::Weights weights,
                                               const Options& options) {
-  if (options.act == Activations::int8) check_int8(config, weights);
+  if (options.act != Activations::f32) check_matrices(config, weights, options.act);
   return std::make_unique<Cpu>(config, std::move(weights), options, choose_kernels(options.isa));
 }
 

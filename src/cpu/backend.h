@@ -27,9 +27,13 @@ struct Options {
   std::size_t prefill_chunk = 512;
 };
 
+/// Throws Error(usage) for int8 activations and a matrix that is neither q8_0 nor int4, by the name of its
+/// dtype.
+void check_activations(Activations act, std::string_view name, std::string_view dtype);
+
 /// The fast CPU backend: weights as stored, or where kernels want it so in panels (cpu/panels.h), kernels
 /// chosen by `isa`. Results are bit-identical for any number of threads. Throws Error(usage) for an `isa`
-/// that is not available, and for int8 activations where a matrix is neither q8_0 nor int4.
+/// that is not available, and as check_activations() does.
 std::unique_ptr<engine::Backend> make_backend(const model::Config& config, model::Weights weights,
                                               const Options& options);
 

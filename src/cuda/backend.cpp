@@ -29,8 +29,7 @@ engine::Devices devices() {
   return found;
 }
 
-std::unique_ptr<engine::Backend> make_backend(const model::Config& config, model::Weights weights,
-                                              const Options& options) {
+engine::Device usable_device(const model::Config& config, const Options& options) {
   const engine::Devices found = devices();
   if (found.all.empty()) fail(ExitCode::device, "no CUDA device: {}", found.none_because);
   if (options.device >= found.all.size()) {
@@ -46,6 +45,12 @@ std::unique_ptr<engine::Backend> make_backend(const model::Config& config, model
     fail(ExitCode::unusable, "head_dim {}: the CUDA backend takes up to {}; use --backend cpu",
          config.head_dim, most_head_dim);
   }
+  return device;
+}
+
+std::unique_ptr<engine::Backend> make_backend(const model::Config& config, model::Weights weights,
+                                              const Options& options) {
+  const engine::Device device = usable_device(config, options);
   gpu::select_device(static_cast<int>(options.device));
   const MemoryPlan plan = memory_plan(config, weights, options);
   check(plan, options.context, device.name);

@@ -27,8 +27,10 @@ struct Options {
 namespace device {
 /// The cards of this machine.
 engine::Devices devices();
-/// On options.device. Throws Error(device) if it is not there or its memory does not hold the model and the
-/// context, Error(unusable) for a shape that the kernels cannot take.
+/// options.device. Throws Error(device) if it is not there or too old, Error(unusable) for a shape that the
+/// kernels cannot take.
+engine::Device usable_device(const model::Config& config, const Options& options);
+/// On it. Throws Error(device) too if its memory does not hold the model and the context.
 std::unique_ptr<engine::Backend> make_backend(const model::Config& config, model::Weights weights,
                                               const Options& options);
 }  // namespace device
@@ -36,6 +38,7 @@ std::unique_ptr<engine::Backend> make_backend(const model::Config& config, model
 namespace emulated {
 /// What the emulator stands in for.
 engine::Devices devices();
+engine::Device usable_device(const model::Config& config, const Options& options);
 /// On the CPU, every CUDA thread a fiber: slow, and strict about every rule of CUDA.
 std::unique_ptr<engine::Backend> make_backend(const model::Config& config, model::Weights weights,
                                               const Options& options);

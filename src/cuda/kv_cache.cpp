@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/error.h"
+#include "base/memory_error.h"
 #include "cuda/memory_plan.h"
 
 namespace fs::cuda::FS_GPU_BUILD {
@@ -53,9 +53,10 @@ std::size_t KvCache::bytes(const model::Config& config, gpu::KvFormat format, st
 void KvCache::check_fits() const {
   const std::size_t needed = bytes(config_, format_, context_), free = gpu::free_memory();
   if (needed <= free) return;
-  fail(ExitCode::device,
-       "a context of {} tokens needs {} MiB of keys and values, {} MiB are free: --ctx {} fits", context_,
-       mebibytes(needed), mebibytes(free), free / bytes(config_, format_, 1));
+  throw MemoryError(
+      ExitCode::device,
+      fmt::format("a context of {} tokens needs {} MiB of keys and values, {} MiB are free: {} tokens fit",
+                  context_, mebibytes(needed), mebibytes(free), free / bytes(config_, format_, 1)));
 }
 
 std::size_t KvCache::next_capacity(std::size_t positions) const {
@@ -66,9 +67,10 @@ std::size_t KvCache::next_capacity(std::size_t positions) const {
   if (fits(doubled)) return doubled;
   if (fits(positions)) return positions;
   // What there is now would be free for a cache that takes it all from the start.
-  fail(ExitCode::device,
-       "no device memory for the keys and values of {} tokens, {} MiB are free: --ctx {} fits", positions,
-       mebibytes(free), capacity_ + free / bytes(config_, format_, 1));
+  throw MemoryError(
+      ExitCode::device,
+      fmt::format("no device memory for the keys and values of {} tokens, {} MiB are free: {} tokens fit",
+                  positions, mebibytes(free), capacity_ + free / bytes(config_, format_, 1)));
 }
 
 void KvCache::grow(std::size_t positions) {

@@ -104,7 +104,7 @@ struct BackendOptions {
   std::string_view name = "auto";  ///< auto (the fastest here) | cuda | cpu | reference | cuda-emulated
   std::size_t threads = 0;         ///< 0: as many as there are processors
   std::string_view isa = "auto";   ///< instruction set of the cpu backend: auto | portable | avx2
-  /// Told why auto does not take the card, and what memory is taken of it.
+  /// Told why auto does not take the card, which flags have no effect then, and what memory is taken of it.
   std::function<void(const std::string&)> notice = nullptr;
   std::string_view kv = "f32";   ///< keys and values in the cache: f32 | f16 | bf16; reference has f32 only
   std::string_view act = "f32";  ///< activations in matrix products: f32 | bf16 | int8, of cpu; bf16 of cuda
@@ -116,11 +116,19 @@ struct BackendOptions {
   bool sync = false;  ///< cuda: wait for every kernel, and name the one that fails
 };
 
-/// What make_backend() refuses by the options alone, before weights are loaded. Throws Error(usage).
-void check_options(const BackendOptions& options);
+// What make_backend() refuses before weights are loaded.
 
-/// Throws Error(usage) for an unknown name, for an instruction set that is not available, and for kv or act
-/// that the backend does not have; Error(device) where this build or this machine has no such device.
+/// By the options alone: instruction sets that are not available, and flags that the backend does not have
+/// (backend_flags.h). Throws Error(usage).
+void check_options(const BackendOptions& options);
+/// Throws Error(device) where this build or this machine has no such device, Error(unusable) for a shape that
+/// its kernels cannot take.
+void check_model(const BackendOptions& options, const model::Config& config);
+/// A weight matrix by its name and the name of its dtype. Throws Error(usage) if act is not for it.
+void check_weight(const BackendOptions& options, std::string_view name, std::string_view dtype);
+
+/// Throws Error as the three above, and Error(usage) for an unknown name. Of flags that a backend does not
+/// have which auto chose it tells options.notice.
 std::unique_ptr<Backend> make_backend(const BackendOptions& options, const model::Config& config,
                                       model::Weights weights);
 

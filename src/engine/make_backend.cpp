@@ -1,8 +1,10 @@
 #include "base/error.h"
 #include "base/thread_pool.h"
 #include "cpu/backend.h"
+#include "cpu/isa.h"
 #include "cuda/backend.h"
 #include "engine/backend.h"
+#include "engine/backend_flags.h"
 #include "reference/backend.h"
 
 namespace fs::engine {
@@ -23,16 +25,11 @@ cpu::Activations activations(std::string_view act) {
   fail(ExitCode::usage, "--act {}: unknown; there are f32, bf16 and int8", act);
 }
 
-/// Refuses what only other backends have.
-void check_formats(std::string_view backend, const BackendOptions& options) {
-  if (backend == "cpu") return;
-  if (options.kv != "f32" && backend == "reference") {
-    fail(ExitCode::usage, "--kv {}: backend reference has f32 only; cpu and cuda have f32, f16 and bf16",
-         options.kv);
-  }
-  if (options.act == "int8" || (options.act == "bf16" && backend == "reference")) {
-    fail(ExitCode::usage, "--act {}: backend {} has {}; --backend cpu has f32, bf16 and int8", options.act,
-         backend, backend == "reference" ? "f32 only" : "f32 and bf16");
+/// Says which flags the backend that auto chose does not have.
+void note_without_effect(std::string_view backend, const BackendOptions& options) {
+  if (!options.notice) return;
+  for (const BackendFlag& flag : flags_without_effect(backend, options)) {
+    options.notice(why_without_effect(backend, flag) + "; auto chose " + std::string(backend));
   }
 }
 
@@ -55,39 +52,64 @@ cuda::Options cuda_options(const BackendOptions& options) {
 void check_options(const BackendOptions& options) {
   kv_dtype(options.kv);
   activations(options.act);
-  if (options.name == "cpu" || options.name == "reference") {
-    if (options.device)
-      fail(ExitCode::usage, "--device {}: backend {} has none; --backend cuda has", *options.device,
-           options.name);
-    if (options.sync)
-      fail(ExitCode::usage, "--sync: for the kernels of --backend cuda, not of {}", options.name);
+  const bool chosen = options.name == "auto", on_card = chosen && options.device;
+  for (const BackendFlag& flag : flags_without_effect(on_card ? "cuda" : options.name, options)) {
+    if (!chosen || (on_card && flag.decides))
+      throw Error(ExitCode::usage, why_without_effect(on_card ? "cuda" : options.name, flag));
   }
-  if (options.name != "auto") check_formats(options.name, options);
+  if (chosen || options.name == "cpu") cpu::choose_kernels(options.isa);
+}
+
+void check_model(const BackendOptions& options, const model::Config& config) {
+  if (options.name == "cuda" || (options.name == "auto" && options.device)) {
+#if FS_HAS_CUDA
+    cuda::device::usable_device(config, cuda_options(options));
+#else
+    static_cast<void>(config);
+    if (options.device) {
+      fail(ExitCode::device, "--device {}: this build has no CUDA backend; configure it with FS_CUDA=ON",
+           *options.device);
+    }
+    fail(ExitCode::device,
+         "--backend cuda: this build has none; configure it with FS_CUDA=ON, or use --backend cpu");
+#endif
+  }
+  if (options.name == "cuda-emulated") {
+#if FS_HAS_CUDA_EMULATED
+    cuda::emulated::usable_device(config, cuda_options(options));
+#else
+    fail(ExitCode::device,
+         "--backend cuda-emulated: this build has none; configure it with FS_CUDA_EMULATED=ON");
+#endif
+  }
+}
+
+void check_weight(const BackendOptions& options, std::string_view name, std::string_view dtype) {
+  cpu::check_activations(activations(options.act), name, dtype);
 }
 
 std::unique_ptr<Backend> make_backend(const BackendOptions& options, const model::Config& config,
                                       model::Weights weights) {
   check_options(options);
+  check_model(options, config);
   const std::size_t threads = options.threads == 0 ? available_processors() : options.threads;
-  bool on_cpu = options.name == "cpu";
   if (options.name == "auto") {
-    on_cpu = true;
-#if !FS_HAS_CUDA
-    if (options.device)
-      fail(ExitCode::device, "--device {}: this build has no CUDA backend; configure it with FS_CUDA=ON",
-           *options.device);
-#else
+#if FS_HAS_CUDA
     try {
+      for (const BackendFlag& flag : flags_without_effect("cuda", options)) {
+        if (flag.decides) throw Error(ExitCode::usage, why_without_effect("cuda", flag));
+      }
       auto backend = cuda::device::make_backend(config, weights, cuda_options(options));
-      check_formats(backend->name(), options);
+      note_without_effect(backend->name(), options);
       return backend;
     } catch (const Error& error) {
       if (options.device) throw;
       if (options.notice) options.notice(std::string(error.what()) + "; the CPU computes instead");
     }
 #endif
+    note_without_effect("cpu", options);
   }
-  if (on_cpu) {
+  if (options.name == "auto" || options.name == "cpu") {
     cpu::Options made{threads, options.isa, kv_dtype(options.kv), activations(options.act)};
     made.prefill_chunk = options.prefill_chunk.value_or(made.prefill_chunk);
     return cpu::make_backend(config, std::move(weights), made);
@@ -95,22 +117,16 @@ std::unique_ptr<Backend> make_backend(const BackendOptions& options, const model
   if (options.name == "reference") {
     return reference::make_backend(config, std::move(weights), threads, options.prefill_chunk);
   }
-  if (options.name == "cuda") {
 #if FS_HAS_CUDA
+  if (options.name == "cuda") {
     return cuda::device::make_backend(config, std::move(weights), cuda_options(options));
-#else
-    fail(ExitCode::device,
-         "--backend cuda: this build has none; configure it with FS_CUDA=ON, or use --backend cpu");
-#endif
   }
-  if (options.name == "cuda-emulated") {
+#endif
 #if FS_HAS_CUDA_EMULATED
+  if (options.name == "cuda-emulated") {
     return cuda::emulated::make_backend(config, std::move(weights), cuda_options(options));
-#else
-    fail(ExitCode::device,
-         "--backend cuda-emulated: this build has none; configure it with FS_CUDA_EMULATED=ON");
-#endif
   }
+#endif
   fail(ExitCode::usage, "--backend {}: unknown; there are auto, cuda, cpu, reference and cuda-emulated",
        options.name);
 }

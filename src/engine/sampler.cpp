@@ -56,10 +56,6 @@ struct Survivors {
   double mass;
 };
 
-void check(bool accepted, std::string_view option, float value, std::string_view expected) {
-  if (!accepted) fail(ExitCode::usage, "{} is {}: expected {}", option, value, expected);
-}
-
 /// The logits of the ids that may be chosen, with the penalties: once for each id in `history`, repetition
 /// first. Results are rounded to fp32 as RepetitionPenaltyLogitsProcessor's are, so that the same logits tie.
 /// [n_ids]
@@ -182,18 +178,31 @@ double draw(std::uint64_t seed, std::size_t position) {
   return static_cast<double>(z >> 11) * 0x1p-53;
 }
 
-Sampler::Sampler(const SamplerOptions& options, std::size_t n_ids) : options_(options), n_ids_(n_ids) {
+std::optional<SamplerFault> find_fault(const SamplerOptions& options) {
   const auto within = [](float value, float low, float high) {
     return value >= low && value <= high;
   };  // no NaN
-  check(std::isfinite(options.temperature) && options.temperature >= 0, "--temp", options.temperature,
-        "a finite number of at least 0 (0 is greedy)");
-  check(within(options.top_p, 0, 1), "--topp", options.top_p, "a number from 0 to 1 (1 keeps all)");
-  check(within(options.min_p, 0, 1), "--minp", options.min_p, "a number from 0 to 1 (0 keeps all)");
-  check(std::isfinite(options.repetition_penalty) && options.repetition_penalty > 0, "--repeat-penalty",
-        options.repetition_penalty, "a finite number above 0 (1 changes nothing)");
-  check(within(options.presence_penalty, -2, 2), "--presence-penalty", options.presence_penalty,
-        "a number from -2 to 2 (0 changes nothing)");
+  if (!std::isfinite(options.temperature) || options.temperature < 0)
+    return SamplerFault{"--temp", options.temperature, "a finite number of at least 0 (0 is greedy)"};
+  if (!within(options.top_p, 0, 1))
+    return SamplerFault{"--topp", options.top_p, "a number from 0 to 1 (1 keeps all)"};
+  if (!within(options.min_p, 0, 1))
+    return SamplerFault{"--minp", options.min_p, "a number from 0 to 1 (0 keeps all)"};
+  if (!std::isfinite(options.repetition_penalty) || options.repetition_penalty <= 0) {
+    return SamplerFault{"--repeat-penalty", options.repetition_penalty,
+                        "a finite number above 0 (1 changes nothing)"};
+  }
+  if (!within(options.presence_penalty, -2, 2)) {
+    return SamplerFault{"--presence-penalty", options.presence_penalty,
+                        "a number from -2 to 2 (0 changes nothing)"};
+  }
+  return std::nullopt;
+}
+
+Sampler::Sampler(const SamplerOptions& options, std::size_t n_ids) : options_(options), n_ids_(n_ids) {
+  if (const auto fault = find_fault(options)) {
+    fail(ExitCode::usage, "{} is {}: expected {}", fault->flag, fault->value, fault->expected);
+  }
   if (n_ids == 0) fail(ExitCode::unusable, "the tokenizer has no ids: there is nothing to sample");
 }
 

@@ -1,7 +1,9 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "base/types.h"
@@ -45,11 +47,20 @@ struct Candidate {
 /// of splitmix64's output function on seed + (position + 1)·0x9E3779B97F4A7C15.
 double draw(std::uint64_t seed, std::size_t position);
 
+/// An option that is NaN, infinite or out of range.
+struct SamplerFault {
+  std::string_view flag;  ///< "--temp"
+  float value;
+  std::string_view expected;  ///< "a number from 0 to 1 (1 keeps all)"
+};
+/// The first one that is, if any.
+std::optional<SamplerFault> find_fault(const SamplerOptions& options);
+
 /// Chooses tokens. Holds no state between calls: the same arguments give the same token.
 class Sampler {
  public:
   /// Only ids < n_ids are ever chosen (a padded vocabulary has more logits than the tokenizer has ids).
-  /// Throws Error(usage) naming the option if one is NaN, infinite or out of range.
+  /// Throws Error(usage) naming the flag if find_fault() finds one.
   Sampler(const SamplerOptions& options, std::size_t n_ids);
 
   /// The next token after `history`; the draw's position is history.size(). Ties go to the lowest id.
