@@ -14,7 +14,9 @@ constexpr const char* odd = "synthetic:tiny-odd";
 TEST(Usage, VersionAndHelpGoToStdout) {
   const Outcome version = fs({"--version"});
   EXPECT_EQ(version.code, 0);
-  EXPECT_TRUE(std::regex_match(version.out, std::regex(R"(fs \d+\.\d+\.\d+\n)"))) << version.out;
+  EXPECT_TRUE(
+      std::regex_match(version.out, std::regex(R"(fs \d+\.\d+\.\d+ \(.+\)\ncpu kernels: (.+, )?portable\n)")))
+      << version.out;
   for (const char* command : {"generate", "logits", "bench", "tokenize", "detokenize", "inspect", "synth"}) {
     const Outcome help = fs({command, "--help"});
     EXPECT_EQ(help.code, 0);
@@ -292,6 +294,15 @@ TEST(Inspect, ShowsWhatACheckpointHolds) {
   EXPECT_EQ(json["totals"]["stored_parameters"], 217560);
   EXPECT_EQ(json["totals"]["logical_parameters"], 217560);
   EXPECT_EQ(json["usable"], true);
+  // BF16 in panels: 16 rows and pairs of columns. Only vectors of 16 have them.
+  std::size_t panels = 0;
+  for (const Json& tensor : json["tensors"]) {
+    const Json& shape = tensor["shape"];
+    if (shape.size() != 2) continue;
+    panels += (shape[0].get<std::size_t>() + 15) / 16 * ((shape[1].get<std::size_t>() + 1) / 2) * 64;
+  }
+  const bool wide = fs({"--version"}).out.find("avx512") != std::string::npos;
+  EXPECT_EQ(json["totals"]["bytes_copied_by_cpu_backend"], wide ? panels : 0);
   const Json big = Json::parse(fs({"inspect", "--json", "synthetic:qwen3-0.6b"}).out);
   EXPECT_EQ(big["totals"]["logical_parameters"], 596049920);
 }

@@ -5,6 +5,7 @@
 
 #include "cli/json_output.h"
 #include "cli/terminal.h"
+#include "cli/version.h"
 
 namespace fs::cli {
 namespace {
@@ -22,20 +23,6 @@ std::string_view name(Arithmetic arithmetic) {
       break;
   }
   return "fp32";
-}
-
-#if defined(__clang__)
-constexpr std::string_view compiler = __VERSION__;  // "Clang 14.0.6"
-#else
-constexpr std::string_view compiler = "g++ " __VERSION__;
-#endif
-
-std::string build_text() {
-#if defined(__OPTIMIZE__)
-  return fmt::format("fs {} ({})", FS_VERSION, compiler);
-#else
-  return fmt::format("fs {} ({}, not optimised)", FS_VERSION, compiler);
-#endif
 }
 
 /// The last part of a path or of a name, cut to what a column holds: "qwen3-0.6b" of synthetic:qwen3-0.6b.

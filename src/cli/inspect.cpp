@@ -136,11 +136,13 @@ void examine(const InspectOptions& options, const Progress& progress, Report& re
 
 /// Bytes that the cpu backend copies at load, to read them in an order that pays for itself (cpu/panels.h).
 std::size_t arranged_bytes(const Report& report) {
+  const cpu::Kernels& kernels = cpu::choose_kernels("auto");
   std::size_t bytes = 0;
   for (const auto& tensor : report.tensors) {
-    if (tensor.dtype != model::name(model::Dtype::q8_0) || tensor.shape.size() != 2) continue;
-    bytes += cpu::arranged_bytes(cpu::choose_kernels("auto"),
-                                 {model::Dtype::q8_0, tensor.shape[0], tensor.shape[1]});
+    for (const model::Dtype dtype : {model::Dtype::bf16, model::Dtype::q8_0}) {
+      if (tensor.dtype != model::name(dtype) || tensor.shape.size() != 2) continue;
+      bytes += cpu::arranged_bytes(kernels, {dtype, tensor.shape[0], tensor.shape[1]});
+    }
   }
   return bytes;
 }

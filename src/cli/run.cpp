@@ -13,6 +13,7 @@
 #include "cli/flags.h"
 #include "cli/help.h"
 #include "cli/terminal.h"
+#include "cli/version.h"
 
 namespace fs::cli {
 namespace {
@@ -78,7 +79,7 @@ int run(int argc, const char* const* argv, const Hooks& hooks) {
   try {
     prepare_process();
     app.formatter(std::make_shared<HelpFormatter>());
-    app.set_version_flag("--version", "fs " FS_VERSION, "Print the version");
+    app.set_version_flag("--version", version_text(), "Print the version and the cpu kernels, best first");
     app.set_help_flag("-h,--help", "Print this help");
     app.require_subcommand(1);
     app.footer(
