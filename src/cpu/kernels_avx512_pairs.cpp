@@ -50,6 +50,13 @@ void columns(const std::byte* panel, size_t first, size_t cols, float* out) {
   }
 }
 
+/// Activations as they are, an odd number of cache lines from each other: rows of 1024 floats one behind the
+/// other would all lie in the same sets of a first-level cache, eight of them filling these.
+size_t prepared_floats(size_t cols) { return ((cols + width - 1) / width | 1) * width; }
+void prepare(const float* x, size_t cols, float* prepared) {
+  __builtin_memcpy(prepared, x, cols * sizeof(float));
+}
+
 /// A panel against M tokens, with a sum of even columns and one of odd ones, added to a total every `flush`
 /// columns (vector_gemm.h says why). A row's sum is the same for every M.
 template <int M>
@@ -63,19 +70,20 @@ void tile(const std::byte* panel, size_t cols, const float* x, size_t x_stride, 
     const size_t here = cols - first < flush ? cols - first : flush;
     Floats even[M], odd[M];
     FS_UNROLL for (size_t m = 0; m < M; ++m) even[m] = odd[m] = zero();
-    const auto add_even = [&](Floats pairs) {
-      const Floats lower = lower_bf16(pairs);
-      FS_UNROLL for (size_t m = 0; m < M; ++m) even[m] = fma(lower, all(*tokens.row(m)), even[m]);
-    };
     for (size_t k = 0; k + 1 < here; k += 2, panel += line_bytes, tokens.advance(2)) {
       tokens.renew();
       // As with integers (kernels_avx512_panels.cpp).
       if (M > 1) _mm_prefetch(panel + prefetch_bytes, _MM_HINT_T0);
-      const Floats pairs = line_at(panel), upper = upper_bf16(pairs);
-      add_even(pairs);
-      FS_UNROLL for (size_t m = 0; m < M; ++m) odd[m] = fma(upper, all(tokens.row(m)[1]), odd[m]);
+      const Floats pairs = line_at(panel), lower = lower_bf16(pairs), upper = upper_bf16(pairs);
+      FS_UNROLL for (size_t m = 0; m < M; ++m) {
+        even[m] = fma(lower, all(tokens.row(m)[0]), even[m]);
+        odd[m] = fma(upper, all(tokens.row(m)[1]), odd[m]);
+      }
     }
-    if (here % 2 == 1) add_even(line_at(panel));  // nothing lies behind the last column of x
+    if (here % 2 == 1) {  // nothing lies behind the last column of x
+      const Floats lower = lower_bf16(line_at(panel));
+      FS_UNROLL for (size_t m = 0; m < M; ++m) even[m] = fma(lower, all(tokens.row(m)[0]), even[m]);
+    }
     FS_UNROLL for (size_t m = 0; m < M; ++m) total[m] = add(total[m], add(even[m], odd[m]));
   }
   FS_UNROLL for (size_t m = 0; m < M; ++m) store(out + m * out_stride, total[m]);
@@ -107,6 +115,6 @@ void dots(const std::byte* panels, size_t panel_bytes, size_t rows, size_t cols,
 
 }  // namespace
 
-constexpr PanelKernels avx512_pairs{bytes, pack, row, columns, {nullptr, nullptr, dots}, {}};
+constexpr PanelKernels avx512_pairs{bytes, pack, row, columns, {prepared_floats, prepare, dots}, {}};
 
 }  // namespace fs::cpu
