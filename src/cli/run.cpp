@@ -79,7 +79,7 @@ int run(int argc, const char* const* argv, const Hooks& hooks) {
   try {
     prepare_process();
     app.formatter(std::make_shared<HelpFormatter>());
-    app.set_version_flag("--version", version_text(), "Print the version and the cpu kernels, best first");
+    app.set_version_flag("--version", version_text, "Print the version and the cpu kernels, best first");
     app.set_help_flag("-h,--help", "Print this help");
     app.require_subcommand(1);
     app.footer(

@@ -198,12 +198,10 @@ void multiply(const Kernels& kernels, const model::Matrix& w, std::size_t first,
       const std::size_t rows = std::min(panel_width, count - i);
       if (rounded != nullptr) {
         const std::size_t n_tiles = input.n_tiles(rounded->tile_rows);
-        const std::byte* right = from + i / panel_width * row_bytes + rounded->panel_bytes(k);
-        if (panels == nullptr) {
-          auto* const bytes = reinterpret_cast<std::byte*>(panel);
-          rounded->panel(from + i * row_bytes, row_bytes, rows, k, depth, bytes);
-          right = bytes;
-        }
+        auto* const turned = reinterpret_cast<std::byte*>(panel);
+        if (panels == nullptr) rounded->panel(from + i * row_bytes, row_bytes, rows, k, depth, turned);
+        const std::byte* const right =
+            panels == nullptr ? turned : from + i / panel_width * row_bytes + rounded->panel_bytes(k);
         rounded->gemm(input.tiles[dtype] + k / k_block * n_tiles * rounded->tile_bytes(k_block), n_tiles,
                       right, depth, c + i, ldc, k > 0);
       } else {
