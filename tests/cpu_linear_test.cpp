@@ -331,6 +331,31 @@ TEST_P(EveryIsa, ExactProductsHoldForUnevenActivations) {
   }
 }
 
+/// The largest sums that stored weights can give: all of them at an end of their range, activations alike.
+TEST_P(EveryIsa, ExactProductsHoldForSumsOfOneSign) {
+  Team team = this->team();
+  ThreadPool pool(1);
+  constexpr std::size_t rows = 20, cols = 300;
+  for (const Dtype dtype : {Dtype::q8_0, Dtype::int4}) {
+    Stored w(dtype, rows, cols, 1);
+    const std::size_t stored = model::block_bytes(dtype);
+    for (std::size_t at = 1; at < w.bytes.size(); at += stored) {  // scales stay; −128, or nibbles of −8
+      std::fill_n(w.bytes.begin() + static_cast<std::ptrdiff_t>(at) + 2, stored - 2,
+                  dtype == Dtype::q8_0 ? std::byte{0x80} : std::byte{0});
+    }
+    for (const std::size_t tokens : {1U, 2U, 3U, 4U, 5U, 6U, 7U, 8U, 17U}) {
+      for (const float value : {1.0F, -1.0F, 1e34F, 0.9999F}) {
+        std::vector<float> x(tokens * cols, value), want(tokens * rows);
+        x[cols / 2] = value / 2;
+        reference::linear(pool, w.matrix, x, want);
+        Guarded got(want.size());
+        linear(team, {{Arranged(team, w.matrix), got.span()}}, x);
+        expect_close(got, want, fmt::format("{} tokens {} value {}", model::name(dtype), tokens, value));
+      }
+    }
+  }
+}
+
 TEST_P(EveryIsa, FewTokensGiveWhatEachWouldAlone) {  // to the last bit
   Team team = this->team();
   for (const Dtype dtype : kDtypes) {
