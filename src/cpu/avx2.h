@@ -15,14 +15,23 @@
 namespace fs::cpu {
 
 extern const WeightKernels avx2_f32, avx2_f16, avx2_bf16, avx2_q8_0, avx2_int4;
-extern const RoundedKernels avx2_int8_q8_0, avx2_int8_int4;
+extern const Products avx2_int8_q8_0, avx2_int8_int4;
 extern const CacheKernels avx2_cache_f32, avx2_cache_f16, avx2_cache_bf16;
-inline constexpr std::size_t avx2_tile_rows = 6;  // of Kernels; 12 of 16 registers hold sums
-void avx2_pack(const float* x, std::size_t x_stride, std::size_t rows, std::size_t cols, float* tile);
-void avx2_gemm_packed(const float* a, std::size_t tiles, const float* panel, std::size_t k, float* c,
-                      std::size_t ldc, bool accumulate);
+
+// Products of many tokens in fp32.
+inline constexpr std::size_t avx2_tile_rows = 6;  // 12 of 16 registers hold sums
+std::size_t avx2_tile_bytes(std::size_t cols);
+std::size_t avx2_panel_bytes(std::size_t cols);
+void avx2_pack(const float* x, std::size_t x_stride, std::size_t rows, std::size_t cols, std::byte* tile);
+void avx2_gemm(const std::byte* tiles, std::size_t n_tiles, const std::byte* panel, std::size_t cols,
+               float* c, std::size_t ldc, bool accumulate);
 
 namespace {
+
+/// fp32 products with panels as `panel` decodes them.
+template <decltype(GemmKernels::panel) panel>
+constexpr GemmKernels f32_gemm{avx2_tile_rows,   avx2_tile_bytes, avx2_pack,
+                               avx2_panel_bytes, panel,           avx2_gemm};
 
 using std::size_t;
 

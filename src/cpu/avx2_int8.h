@@ -60,11 +60,9 @@ void gemm(const std::byte* tiles, size_t n_tiles, const std::byte* panel, size_t
 }
 
 template <class F>
-constexpr DotKernels int8_dots{F::prepared_floats, F::prepare, dots<F>};
-
+constexpr GemmKernels int8_gemm{F::tile_rows, F::tile_bytes, F::pack, F::panel_bytes, F::panel, gemm<F>};
 template <class F>
-constexpr RoundedKernels int8_kernels{&int8_dots<F>,  F::tile_rows, F::tile_bytes, F::pack,
-                                      F::panel_bytes, F::panel,     gemm<F>};
+constexpr Products int8_products{{F::prepared_floats, F::prepare, dots<F>}, &int8_gemm<F>};
 
 }  // namespace
 }  // namespace fs::cpu

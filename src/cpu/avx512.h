@@ -15,17 +15,25 @@
 namespace fs::cpu {
 
 extern const WeightKernels avx512_f32, avx512_f16, avx512_bf16;
-extern const PanelKernels avx512_q8_0, avx512_int4, avx512_pairs;
-extern const WeightKernels avx512bf16_bf16;
-extern const RoundedKernels avx512bf16_products;
+extern const WeightKernels avx512_q8_0, avx512_int4, avx512bf16_bf16;
+extern const Products avx512bf16_products;
 extern const RoundedAttention avx512bf16_attention;
 extern const CacheKernels avx512_cache_f32, avx512_cache_f16, avx512_cache_bf16;
-inline constexpr std::size_t avx512_tile_rows = 16;  // of Kernels; 512 tokens are whole tiles
-void avx512_pack(const float* x, std::size_t x_stride, std::size_t rows, std::size_t cols, float* tile);
-void avx512_gemm_packed(const float* a, std::size_t tiles, const float* panel, std::size_t k, float* c,
-                        std::size_t ldc, bool accumulate);
+
+// Products of many tokens in fp32.
+inline constexpr std::size_t avx512_tile_rows = 16;  // 512 tokens are whole tiles
+std::size_t avx512_tile_bytes(std::size_t cols);
+std::size_t avx512_panel_bytes(std::size_t cols);
+void avx512_pack(const float* x, std::size_t x_stride, std::size_t rows, std::size_t cols, std::byte* tile);
+void avx512_gemm(const std::byte* tiles, std::size_t n_tiles, const std::byte* panel, std::size_t cols,
+                 float* c, std::size_t ldc, bool accumulate);
 
 namespace {
+
+/// fp32 products with panels as `panel` decodes them.
+template <decltype(GemmKernels::panel) panel>
+constexpr GemmKernels f32_gemm{avx512_tile_rows, avx512_tile_bytes, avx512_pack, avx512_panel_bytes, panel,
+                               avx512_gemm};
 
 using std::size_t;
 

@@ -29,27 +29,34 @@ struct DotKernels {
                std::size_t x_stride, std::size_t tokens, float* out, std::size_t out_stride);
 };
 
-/// Products of activations rounded to int8 or bf16 (cpu/backend.h) with stored weights of one Dtype, in
-/// instructions made for them. Columns are counted from where a block of the weights begins.
-struct RoundedKernels {
-  const DotKernels* dots;  ///< a few tokens; null where the weights' own dots() take the rounded values
-  /// Many tokens: tile_rows tokens' activations [rows ≤ tile_rows, cols] with row stride x_stride,
-  /// as gemm() reads them; zero for tokens ≥ rows.  tile: [tile_bytes(cols)]
+/// Products of many tokens with stored weights of one Dtype: tiles of the activations times panels of the
+/// weights. Columns are counted from where a block of the weights begins.
+struct GemmKernels {
+  /// tile_rows tokens' activations [rows ≤ tile_rows, cols] with row stride x_stride, as gemm() reads them;
+  /// zero for tokens ≥ rows.  tile: [tile_bytes(cols)]
   std::size_t tile_rows;
   std::size_t (*tile_bytes)(std::size_t cols);
   void (*pack)(const float* x, std::size_t x_stride, std::size_t rows, std::size_t cols, std::byte* tile);
-  /// panel_width rows as gemm() reads them, zero for r ≥ rows; null where weights are panels already.
-  /// panel: [panel_bytes(cols)]
+  /// panel_width rows as gemm() reads them, zero for r ≥ rows; of weights that are panels (PanelKernels) `w`
+  /// is one and first_col is even. Null where gemm() reads those themselves.  panel: [panel_bytes(cols)]
   std::size_t (*panel_bytes)(std::size_t cols);
   void (*panel)(const std::byte* w, std::size_t row_bytes, std::size_t rows, std::size_t first_col,
                 std::size_t cols, std::byte* panel);
-  /// c (+)= tiles · panel.  c: [tiles·tile_rows, ≥ panel_width] with row stride ldc.
+  /// c (+)= tiles · panel.  c: [tiles·tile_rows, ≥ panel_width] with row stride ldc. Adds to c if
+  /// `accumulate`, else overwrites it.
   void (*gemm)(const std::byte* tiles, std::size_t n_tiles, const std::byte* panel, std::size_t cols,
                float* c, std::size_t ldc, bool accumulate);
 };
 
-/// Products with weights of one Dtype that are first brought into panels: panel_width rows side by side, zero
-/// beyond the last row, a whole number of cache lines.
+/// Products with activations in one form. Without dots() there are none for a few tokens, without gemm() many
+/// are multiplied as a few are.
+struct Products {
+  DotKernels dots = {};
+  const GemmKernels* gemm = nullptr;
+};
+
+/// How weights of one Dtype are brought into panels: panel_width rows side by side, zero beyond the last row,
+/// a whole number of cache lines.
 struct PanelKernels {
   std::size_t (*bytes)(std::size_t cols);  ///< of a panel
   /// w: rows ≤ panel_width as stored
@@ -57,25 +64,16 @@ struct PanelKernels {
                std::byte* panel);
   /// Decodes row r of a panel.  out: [cols]
   void (*row)(const std::byte* panel, std::size_t r, std::size_t cols, float* out);
-  /// Decodes columns of a panel as WeightKernels::panel does those of rows; `first_col` is even. Null where
-  /// many tokens are multiplied as a few are.
-  void (*columns)(const std::byte* panel, std::size_t first_col, std::size_t cols, float* out);
-  /// Products of activations as they are and rounded to int8. `w` are panels and row_bytes a panel's bytes;
-  /// whole panels of outputs are written.
-  DotKernels exact, int8;
 };
 
 /// What is done with stored weights of one Dtype. `w` is any byte address.
 struct WeightKernels {
-  DotKernels dots;
-  /// Many tokens: panel[k][r] = w[r][first_col + k], decoded; zero for r ≥ rows. rows ≤ panel_width;
-  /// panel: [count, panel_width]; first_col is where a block begins.
-  void (*panel)(const std::byte* w, std::size_t row_bytes, std::size_t rows, std::size_t first_col,
-                std::size_t count, float* panel);
-  /// Where there are none (null), activations are rounded and products are fp32.
-  const RoundedKernels *int8, *bf16;
-  /// If there are any, weights are multiplied as panels. Where those have columns(), gemm() of `bf16` reads
-  /// the panels themselves: [pairs of columns, panel_width, 2].
+  Products exact;
+  /// With activations rounded (cpu/backend.h), in instructions made for that. What is missing is done with
+  /// the rounded values and `exact`.
+  const Products *int8 = nullptr, *bf16 = nullptr;
+  /// If there are any, weights are brought into panels, products take panels as `w` and a panel's bytes as
+  /// row_bytes, and dots() write whole panels of outputs.
   const PanelKernels* panels = nullptr;
 };
 
@@ -113,16 +111,6 @@ struct Kernels {
   const WeightKernels *f32, *f16, *bf16, *q8_0, *int4;
   const CacheKernels *cache_f32, *cache_f16, *cache_bf16;
   const RoundedAttention* attention_bf16;  ///< null where there is none
-
-  /// Rows of the left-hand side that gemm_packed multiplies at once.
-  std::size_t tile_rows;
-  /// A tile of the left-hand side: tile[k][m] = x[m][k] for k < cols; zero for m ≥ rows. x has row stride
-  /// x_stride; rows ≤ tile_rows.  tile: [cols, tile_rows]
-  void (*pack)(const float* x, std::size_t x_stride, std::size_t rows, std::size_t cols, float* tile);
-  /// c (+)= a · panel.  a: [tiles, k, tile_rows]; panel: [k, panel_width]; c: [tiles·tile_rows, ≥
-  /// panel_width] with row stride ldc. Adds to c if `accumulate`, else overwrites it.
-  void (*gemm_packed)(const float* a, std::size_t tiles, const float* panel, std::size_t k, float* c,
-                      std::size_t ldc, bool accumulate);
 
   /// out = x / sqrt(mean(x²) + eps) · weight; the sum in double. x, weight, out: [n]; out may be x.
   void (*rms_norm)(const float* x, const float* weight, std::size_t n, double eps, float* out);

@@ -42,8 +42,8 @@ struct Int4 {
 }  // namespace
 
 constexpr WeightKernels avx2_q8_0{
-    {prepared_floats<Q8_0>, prepare<Q8_0>, dots<Blocks<Q8_0>>}, panel<Q8_0>, &avx2_int8_q8_0, nullptr};
+    {{prepared_floats<Q8_0>, prepare<Q8_0>, dots<Blocks<Q8_0>>}, &f32_gemm<panel<Q8_0>>}, &avx2_int8_q8_0};
 constexpr WeightKernels avx2_int4{
-    {prepared_floats<Int4>, prepare<Int4>, dots<Blocks<Int4>>}, panel<Int4>, &avx2_int8_int4, nullptr};
+    {{prepared_floats<Int4>, prepare<Int4>, dots<Blocks<Int4>>}, &f32_gemm<panel<Int4>>}, &avx2_int8_int4};
 
 }  // namespace fs::cpu

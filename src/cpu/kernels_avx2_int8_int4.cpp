@@ -183,6 +183,6 @@ struct Int4 {
 
 }  // namespace
 
-constexpr RoundedKernels avx2_int8_int4 = int8_kernels<Int4>;
+constexpr Products avx2_int8_int4 = int8_products<Int4>;
 
 }  // namespace fs::cpu

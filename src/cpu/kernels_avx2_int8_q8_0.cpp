@@ -134,6 +134,6 @@ struct Q8_0 {
 
 }  // namespace
 
-constexpr RoundedKernels avx2_int8_q8_0 = int8_kernels<Q8_0>;
+constexpr Products avx2_int8_q8_0 = int8_products<Q8_0>;
 
 }  // namespace fs::cpu

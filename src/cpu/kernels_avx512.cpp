@@ -4,24 +4,18 @@
 namespace fs::cpu {
 namespace {
 
-constexpr WeightKernels q8_0{{}, nullptr, nullptr, nullptr, &avx512_q8_0};
-constexpr WeightKernels int4{{}, nullptr, nullptr, nullptr, &avx512_int4};
-
 constexpr Kernels table(const char* name, const WeightKernels* bf16, const RoundedAttention* attention_bf16) {
   return {
       .name = name,
       .f32 = &avx512_f32,
       .f16 = &avx512_f16,
       .bf16 = bf16,
-      .q8_0 = &q8_0,
-      .int4 = &int4,
+      .q8_0 = &avx512_q8_0,
+      .int4 = &avx512_int4,
       .cache_f32 = &avx512_cache_f32,
       .cache_f16 = &avx512_cache_f16,
       .cache_bf16 = &avx512_cache_bf16,
       .attention_bf16 = attention_bf16,
-      .tile_rows = avx512_tile_rows,
-      .pack = avx512_pack,
-      .gemm_packed = avx512_gemm_packed,
       .rms_norm = rms_norm,
       .rope = rope,
       .softmax_step = softmax_step,

@@ -106,10 +106,11 @@ void gemm_rows(const std::uint16_t* a, size_t lda, size_t rows, const std::uint1
   }
 }
 
+constexpr GemmKernels products{tile_rows, tile_bytes, pack, panel_bytes, nullptr, gemm};
+
 }  // namespace
 
-constexpr RoundedKernels avx512bf16_products{nullptr,     tile_rows, tile_bytes, pack,
-                                             panel_bytes, nullptr,   gemm};
+constexpr Products avx512bf16_products{{}, &products};
 constexpr RoundedAttention avx512bf16_attention{
     round, round_panel<F32>, round_panel<F16>, round_panel<Bf16>, tile_rows, gemm_rows};
 

@@ -3,13 +3,17 @@
 
 namespace fs::cpu {
 
-void avx512_pack(const float* x, std::size_t x_stride, std::size_t rows, std::size_t cols, float* tile) {
-  pack<avx512_tile_rows>(x, x_stride, rows, cols, tile);
+std::size_t avx512_tile_bytes(std::size_t cols) { return cols * avx512_tile_rows * sizeof(float); }
+std::size_t avx512_panel_bytes(std::size_t cols) { return cols * panel_width * sizeof(float); }
+
+void avx512_pack(const float* x, std::size_t x_stride, std::size_t rows, std::size_t cols, std::byte* tile) {
+  pack<avx512_tile_rows>(x, x_stride, rows, cols, reinterpret_cast<float*>(tile));
 }
 
-void avx512_gemm_packed(const float* a, std::size_t tiles, const float* panel, std::size_t k, float* c,
-                        std::size_t ldc, bool accumulate) {
-  gemm_packed<avx512_tile_rows>(a, tiles, panel, k, c, ldc, accumulate);
+void avx512_gemm(const std::byte* tiles, std::size_t n_tiles, const std::byte* panel, std::size_t cols,
+                 float* c, std::size_t ldc, bool accumulate) {
+  gemm_packed<avx512_tile_rows>(reinterpret_cast<const float*>(tiles), n_tiles, panel, cols, c, ldc,
+                                accumulate);
 }
 
 constexpr CacheKernels avx512_cache_f32 = cache_f32;

@@ -41,7 +41,8 @@ void row(const std::byte* panel, size_t r, size_t cols, float* out) {
 }
 
 /// Columns of a panel as fp32, [cols][panel_width]; `first` is even.
-void columns(const std::byte* panel, size_t first, size_t cols, float* out) {
+void columns(const std::byte* panel, size_t, size_t, size_t first, size_t cols, std::byte* to) {
+  auto* out = reinterpret_cast<float*>(to);
   panel += first / 2 * line_bytes;
   for (size_t k = 0; k < cols; k += 2, panel += line_bytes, out += 2 * panel_width) {
     const Floats pairs = line_at(panel);
@@ -113,8 +114,12 @@ void dots(const std::byte* panels, size_t panel_bytes, size_t rows, size_t cols,
   }
 }
 
+constexpr PanelKernels panels{bytes, pack, row};
+constexpr Products exact{{prepared_floats, prepare, dots}, &f32_gemm<columns>};
+
 }  // namespace
 
-constexpr PanelKernels avx512_pairs{bytes, pack, row, columns, {prepared_floats, prepare, dots}, {}};
+constexpr WeightKernels avx512_bf16{exact, nullptr, nullptr, &panels};
+constexpr WeightKernels avx512bf16_bf16{exact, nullptr, &avx512bf16_products, &panels};
 
 }  // namespace fs::cpu

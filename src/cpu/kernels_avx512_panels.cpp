@@ -29,7 +29,7 @@ template <class Format, int D>
 constexpr size_t blocks_of_sum =
     Format::blocks_in_group < blocks_of_d<D> ? Format::blocks_in_group : blocks_of_d<D>;
 template <class Format, int D>
-constexpr size_t digit_words = blocks_of_sum<Format, D> * steps;
+constexpr size_t digit_words = steps* blocks_of_sum<Format, D>;
 /// The blocks of such a sum as products read them, of one token: for each digit four columns a word, first
 /// digits first; then what D sums start from, then d.
 template <class Format, int D>
@@ -327,18 +327,15 @@ void dots(const std::byte* panels, size_t panel_bytes, size_t rows, size_t cols,
 }
 
 template <class Format>
-constexpr PanelKernels panel_kernels{
-    Format::bytes,
-    Format::pack,
-    Format::row,
-    nullptr,
-    {Format::template prepared_floats<3>, prepare<Format, 3>, dots<Format, 3>},
-    {Format::template prepared_floats<1>, prepare<Format, 1>, dots<Format, 1>},
-};
+constexpr PanelKernels panels{Format::bytes, Format::pack, Format::row};
+template <class Format, int D>
+constexpr Products products{{Format::template prepared_floats<D>, prepare<Format, D>, dots<Format, D>}};
+template <class Format>
+constexpr WeightKernels weight_kernels{products<Format, 3>, &products<Format, 1>, nullptr, &panels<Format>};
 
 }  // namespace
 
-constexpr PanelKernels avx512_q8_0 = panel_kernels<Q8_0>;
-constexpr PanelKernels avx512_int4 = panel_kernels<Int4>;
+constexpr WeightKernels avx512_q8_0 = weight_kernels<Q8_0>;
+constexpr WeightKernels avx512_int4 = weight_kernels<Int4>;
 
 }  // namespace fs::cpu

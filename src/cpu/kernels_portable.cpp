@@ -58,7 +58,8 @@ void dots(const std::byte* w, std::size_t row_bytes, std::size_t rows, std::size
 
 template <Dtype dtype>
 void panel(const std::byte* w, std::size_t row_bytes, std::size_t rows, std::size_t first_col,
-           std::size_t count, float* out) {
+           std::size_t count, std::byte* out) {
+  auto* const to = reinterpret_cast<float*>(out);
   float decoded[stretch];
   for (std::size_t r = 0; r < panel_width; ++r) {
     for (std::size_t k = 0; k < count; k += stretch) {
@@ -68,7 +69,7 @@ void panel(const std::byte* w, std::size_t row_bytes, std::size_t rows, std::siz
       } else {
         std::fill(decoded, decoded + part, 0.0F);
       }
-      for (std::size_t i = 0; i < part; ++i) out[(k + i) * panel_width + r] = decoded[i];
+      for (std::size_t i = 0; i < part; ++i) to[(k + i) * panel_width + r] = decoded[i];
     }
   }
 }
@@ -100,16 +101,22 @@ void tile(const float* a, std::size_t row_step, std::size_t k_step, const float*
 
 constexpr std::size_t tile_rows = 4;
 
-void pack(const float* x, std::size_t x_stride, std::size_t rows, std::size_t cols, float* tile) {
-  for (std::size_t k = 0; k < cols; ++k, tile += tile_rows) {
-    for (std::size_t m = 0; m < tile_rows; ++m) tile[m] = m < rows ? x[m * x_stride + k] : 0;
+std::size_t tile_bytes(std::size_t cols) { return cols * tile_rows * sizeof(float); }
+std::size_t panel_bytes(std::size_t cols) { return cols * panel_width * sizeof(float); }
+
+void pack(const float* x, std::size_t x_stride, std::size_t rows, std::size_t cols, std::byte* tile) {
+  auto* const to = reinterpret_cast<float*>(tile);
+  for (std::size_t k = 0; k < cols; ++k) {
+    for (std::size_t m = 0; m < tile_rows; ++m) to[k * tile_rows + m] = m < rows ? x[m * x_stride + k] : 0;
   }
 }
 
-void gemm_packed(const float* a, std::size_t tiles, const float* b, std::size_t k, float* c, std::size_t ldc,
-                 bool accumulate) {
-  for (std::size_t i = 0; i < tiles; ++i) {
-    tile<tile_rows>(a + i * k * tile_rows, 1, tile_rows, b, k, c + i * tile_rows * ldc, ldc, accumulate);
+void gemm(const std::byte* tiles, std::size_t n_tiles, const std::byte* panel, std::size_t cols, float* c,
+          std::size_t ldc, bool accumulate) {
+  const auto* const a = reinterpret_cast<const float*>(tiles);
+  for (std::size_t i = 0; i < n_tiles; ++i) {
+    tile<tile_rows>(a + i * cols * tile_rows, 1, tile_rows, reinterpret_cast<const float*>(panel), cols,
+                    c + i * tile_rows * ldc, ldc, accumulate);
   }
 }
 
@@ -228,7 +235,9 @@ void scale(float* x, float factor, std::size_t n) {
 }
 
 template <Dtype dtype>
-constexpr WeightKernels weight_kernels{{nullptr, nullptr, dots<dtype>}, panel<dtype>, nullptr, nullptr};
+constexpr GemmKernels gemm_kernels{tile_rows, tile_bytes, pack, panel_bytes, panel<dtype>, gemm};
+template <Dtype dtype>
+constexpr WeightKernels weight_kernels{{{nullptr, nullptr, dots<dtype>}, &gemm_kernels<dtype>}};
 template <Dtype dtype>
 constexpr CacheKernels cache_kernels{store<dtype>, gemm_rows<dtype>};
 
@@ -245,9 +254,6 @@ constexpr Kernels portable_kernels{
     .cache_f16 = &cache_kernels<Dtype::f16>,
     .cache_bf16 = &cache_kernels<Dtype::bf16>,
     .attention_bf16 = nullptr,
-    .tile_rows = tile_rows,
-    .pack = pack,
-    .gemm_packed = gemm_packed,
     .rms_norm = rms_norm,
     .rope = rope,
     .softmax_step = softmax_step,

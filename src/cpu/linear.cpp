@@ -22,24 +22,16 @@ constexpr std::size_t most_bytes = std::size_t{1} << 17;
 /// Floats of scratch for a decoded panel.
 constexpr std::size_t panel_floats = k_block * panel_width;
 
-/// The kernels made for such activations; null where there are none.
-const RoundedKernels* rounded_kernels(const WeightKernels& weights, Activations activations) {
+/// The products made for such activations; null where there are none.
+const Products* products_with(const WeightKernels& weights, Activations activations) {
   return activations == Activations::int8   ? weights.int8
          : activations == Activations::bf16 ? weights.bf16
-                                            : nullptr;
-}
-
-/// Whether many tokens are multiplied by the same kernels as a few.
-bool dots_only(const WeightKernels& weights) {
-  return weights.panels != nullptr && weights.panels->columns == nullptr;
+                                            : &weights.exact;
 }
 
 const DotKernels& dot_kernels(const WeightKernels& weights, Activations activations) {
-  if (weights.panels != nullptr) {
-    return activations == Activations::int8 ? weights.panels->int8 : weights.panels->exact;
-  }
-  const RoundedKernels* const rounded = rounded_kernels(weights, activations);
-  return rounded != nullptr && rounded->dots != nullptr ? *rounded->dots : weights.dots;
+  const Products* const made = products_with(weights, activations);
+  return made != nullptr && made->dots.dots != nullptr ? made->dots : weights.exact.dots;
 }
 
 /// A few tokens as dots() of one Dtype takes them: [tokens] prepared, `stride` floats from each other.
@@ -61,11 +53,17 @@ struct Input {
   Activations activations;
 
   Rows rows[model::dtype_count] = {};               // few tokens, for each Dtype among the weights
-  const float* packed = nullptr;                    // many tokens, as gemm_packed() reads them
-  const std::byte* tiles[model::dtype_count] = {};  // many tokens rounded, for each Dtype
+  const std::byte* tiles[model::dtype_count] = {};  // many tokens, for each Dtype
 
   std::size_t n_tiles(std::size_t tile_rows) const { return (tokens + tile_rows - 1) / tile_rows; }
 };
+
+/// Null where products are dots(): with a few tokens, and with many where there is nothing else for them.
+const GemmKernels* gemm_kernels(const WeightKernels& weights, const Input& input) {
+  if (!input.many) return nullptr;
+  const Products* const made = products_with(weights, input.activations);
+  return made != nullptr ? made->gemm : weights.exact.gemm;
+}
 
 /// x as products see it: itself, or a copy rounded to what the team's activations are.  x: [tokens, cols]
 std::span<const float> rounded(Team& team, std::span<const float> x, std::size_t cols) {
@@ -81,9 +79,7 @@ std::span<const float> rounded(Team& team, std::span<const float> x, std::size_t
 Input input_of(Team& team, std::span<const float> x, std::size_t cols) {
   const std::size_t tokens = x.size() / cols;
   // Weights in other formats are refused when the backend is made.
-  const WeightKernels& q8_0 = *team.kernels.q8_0;
-  const bool rounds_itself =
-      team.activations == Activations::int8 && (q8_0.int8 != nullptr || q8_0.panels != nullptr);
+  const bool rounds_itself = team.activations == Activations::int8 && team.kernels.q8_0->int8 != nullptr;
   if (team.activations != Activations::f32 && !rounds_itself) x = rounded(team, x, cols);
   return {x, tokens, cols, tokens > few_tokens && !team.steps, team.activations};
 }
@@ -108,7 +104,8 @@ void prepare(Team& team, const DotKernels& kernels, std::size_t dtype, Input& in
   rows = {prepared, stride};
 }
 
-void pack_rounded(Team& team, const RoundedKernels& kernels, std::size_t dtype, Input& input) {
+/// Brings many tokens into the form of `kernels`.
+void pack(Team& team, const GemmKernels& kernels, std::size_t dtype, Input& input) {
   const std::size_t height = kernels.tile_rows, n_tiles = input.n_tiles(height);
   const std::size_t block_bytes = n_tiles * kernels.tile_bytes(k_block);
   team.tiles[dtype].reserve((input.cols + k_block - 1) / k_block * block_bytes);
@@ -124,33 +121,17 @@ void pack_rounded(Team& team, const RoundedKernels& kernels, std::size_t dtype, 
   input.tiles[dtype] = tiles;
 }
 
-void pack(Team& team, Input& input) {
-  const std::size_t height = team.kernels.tile_rows, n_tiles = input.n_tiles(height);
-  team.packed.reserve(n_tiles * height * input.cols);
-  float* const packed = team.packed.data();
-  team.pool.for_each(n_tiles, [&](std::size_t tile, std::size_t) {
-    for (std::size_t k = 0; k < input.cols; k += k_block) {
-      const std::size_t depth = std::min(k_block, input.cols - k);
-      team.kernels.pack(input.x.data() + tile * height * input.cols + k, input.cols,
-                        std::min(height, input.tokens - tile * height), depth,
-                        packed + (k * n_tiles + tile * depth) * height);
-    }
-  });
-  input.packed = packed;
-}
-
 /// Brings the input into the form that products with `w` read.
 void prepare(Team& team, const model::Matrix& w, Input& input) {
   const auto dtype = static_cast<std::size_t>(w.dtype);
   const WeightKernels& kernels = kernels_of(team.kernels, w.dtype);
-  if (!input.many || dots_only(kernels)) {
+  const GemmKernels* const gemm = gemm_kernels(kernels, input);
+  if (gemm == nullptr) {
     if (input.rows[dtype].data == nullptr) {
       prepare(team, dot_kernels(kernels, input.activations), dtype, input);
     }
-  } else if (const auto* const rounded = rounded_kernels(kernels, input.activations)) {
-    if (input.tiles[dtype] == nullptr) pack_rounded(team, *rounded, dtype, input);
-  } else if (input.packed == nullptr) {
-    pack(team, input);
+  } else if (input.tiles[dtype] == nullptr) {
+    pack(team, *gemm, dtype, input);
   }
 }
 
@@ -181,39 +162,32 @@ void multiply(const Kernels& kernels, const model::Matrix& w, std::size_t first,
               const Input& input, float* c, std::size_t ldc, float* panel) {
   const auto dtype = static_cast<std::size_t>(w.dtype);
   const WeightKernels& weights = kernels_of(kernels, w.dtype);
-  const DotKernels& dots = dot_kernels(weights, input.activations);
-  const Rows& x = input.rows[dtype];
-  const PanelKernels* const panels = weights.panels;
-  const std::size_t row_bytes = panels != nullptr ? panels->bytes(w.cols) : w.row_bytes();
-  const std::byte* const from =
-      panels != nullptr ? w.arranged + first / panel_width * row_bytes : w.data + first * row_bytes;
-  if (!input.many || dots_only(weights)) {
-    dots.dots(from, row_bytes, count, w.cols, x.data, x.stride, input.tokens, c, ldc);
+  const bool arranged = weights.panels != nullptr;
+  const std::size_t row_bytes = arranged ? weights.panels->bytes(w.cols) : w.row_bytes();
+  const auto row_at = [&](std::size_t row) {
+    return arranged ? w.arranged + row / panel_width * row_bytes : w.data + row * row_bytes;
+  };
+  const GemmKernels* const gemm = gemm_kernels(weights, input);
+  if (gemm == nullptr) {
+    const Rows& x = input.rows[dtype];
+    dot_kernels(weights, input.activations)
+        .dots(row_at(first), row_bytes, count, w.cols, x.data, x.stride, input.tokens, c, ldc);
     return;
   }
-  const RoundedKernels* const rounded = rounded_kernels(weights, input.activations);
+  const std::size_t n_tiles = input.n_tiles(gemm->tile_rows);
   for (std::size_t k = 0; k < w.cols; k += k_block) {
     const std::size_t depth = std::min(k_block, w.cols - k);
+    const std::byte* const left = input.tiles[dtype] + k / k_block * n_tiles * gemm->tile_bytes(k_block);
     for (std::size_t i = 0; i < count; i += panel_width) {
-      const std::size_t rows = std::min(panel_width, count - i);
-      if (rounded != nullptr) {
-        const std::size_t n_tiles = input.n_tiles(rounded->tile_rows);
+      const std::byte* right = row_at(first + i);
+      if (gemm->panel != nullptr) {
         auto* const turned = reinterpret_cast<std::byte*>(panel);
-        if (panels == nullptr) rounded->panel(from + i * row_bytes, row_bytes, rows, k, depth, turned);
-        const std::byte* const right =
-            panels == nullptr ? turned : from + i / panel_width * row_bytes + rounded->panel_bytes(k);
-        rounded->gemm(input.tiles[dtype] + k / k_block * n_tiles * rounded->tile_bytes(k_block), n_tiles,
-                      right, depth, c + i, ldc, k > 0);
+        gemm->panel(right, row_bytes, std::min(panel_width, count - i), k, depth, turned);
+        right = turned;
       } else {
-        const std::size_t n_tiles = input.n_tiles(kernels.tile_rows);
-        if (panels != nullptr) {
-          panels->columns(from + i / panel_width * row_bytes, k, depth, panel);
-        } else {
-          weights.panel(from + i * row_bytes, row_bytes, rows, k, depth, panel);
-        }
-        kernels.gemm_packed(input.packed + k * n_tiles * kernels.tile_rows, n_tiles, panel, depth, c + i, ldc,
-                            k > 0);
+        right += gemm->panel_bytes(k);
       }
+      gemm->gemm(left, n_tiles, right, depth, c + i, ldc, k > 0);
     }
   }
 }
@@ -243,7 +217,7 @@ void project(Team& team, std::initializer_list<Projection> projections, std::spa
         const std::size_t first = begin * cut.unit,
                           count = std::min(std::min(end, here) * cut.unit, w.rows) - first;
         // Dot products of whole panels write nothing else and can go straight to where they belong.
-        const bool dots = !input.many || dots_only(kernels_of(team.kernels, w.dtype));
+        const bool dots = gemm_kernels(kernels_of(team.kernels, w.dtype), input) == nullptr;
         if (std::is_same_v<Finish, Copy> && dots && count % panel_width == 0) {
           multiply(team.kernels, w, first, count, input, out.data() + first, w.rows, panel);
         } else {

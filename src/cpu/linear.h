@@ -9,8 +9,8 @@
 /// which are read once, in order (memory bounds them); from `few_tokens` on, panels of weights are decoded to
 /// fp32 and multiplied with all tokens (arithmetic bounds them). Weights that were arranged in panels
 /// (cpu/panels.h) are read as they lie, those of integers in the same way whatever the number of tokens.
-/// Every output is summed in an order that depends on the shapes alone: results do not depend on the number of
-/// threads, nor, of a few tokens and of decode steps (Team::steps), on how many there are.
+/// Every output is summed in an order that depends on the shapes alone: results do not depend on the number
+/// of threads, nor, of a few tokens and of decode steps (Team::steps), on how many there are.
 namespace fs::cpu {
 
 /// A matrix and where its products go. out: [tokens, w.rows]

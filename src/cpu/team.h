@@ -29,10 +29,9 @@ struct Team {
   bool steps = false;
   std::vector<AlignedFloats> scratch;                      // [threads]
   std::array<AlignedFloats, model::dtype_count> prepared;  // a few tokens as dots() of a Dtype takes them
-  std::array<AlignedBytes, model::dtype_count> tiles;      // many tokens as RoundedKernels' gemm() takes them
+  std::array<AlignedBytes, model::dtype_count> tiles;      // many tokens as gemm() of a Dtype takes them
   AlignedFloats pass;                                      // what the operations of a pass hand on
   AlignedFloats rounded;   // activations, where they are rounded before a product
-  AlignedFloats packed;    // the left-hand side of a matrix product, as gemm_packed reads it
   AlignedFloats partials;  // what attention merges
 };
 

@@ -69,7 +69,8 @@ struct Blocks {
 };
 
 template <class Format>
-void panel(const std::byte* w, size_t row_bytes, size_t rows, size_t first_col, size_t count, float* out) {
+void panel(const std::byte* w, size_t row_bytes, size_t rows, size_t first_col, size_t count,
+           std::byte* out) {
   w += first_col / Format::elements * Format::bytes;
   for (size_t k = 0; k < count; k += width) {
     const std::byte* const blocks = w + k / Format::elements * Format::bytes;
@@ -81,7 +82,8 @@ void panel(const std::byte* w, size_t row_bytes, size_t rows, size_t first_col, 
         v[i] = half + i >= rows ? zero() : mul(all(scale_of(block)), Format::decode(block, group));
       }
       transpose(v);
-      for (size_t i = 0; i < n; ++i) store(out + (k + i) * panel_width + half, v[i]);
+      for (size_t i = 0; i < n; ++i)
+        store(reinterpret_cast<float*>(out) + (k + i) * panel_width + half, v[i]);
     }
   }
 }

@@ -57,7 +57,8 @@ void dot(const std::byte* w, size_t apart, size_t cols, const float* x, size_t x
 }
 
 template <class W>
-void panel(const std::byte* w, size_t row_bytes, size_t rows, size_t first_col, size_t count, float* out) {
+void panel(const std::byte* w, size_t row_bytes, size_t rows, size_t first_col, size_t count,
+           std::byte* out) {
   for (size_t k = 0; k < count; k += width) {
     const size_t n = count - k < width ? count - k : width;
     for (size_t half = 0; half < panel_width; half += width) {
@@ -67,7 +68,8 @@ void panel(const std::byte* w, size_t row_bytes, size_t rows, size_t first_col, 
         v[i] = half + i >= rows ? zero() : n == width ? W::decode(from) : W::decode_part(from, n);
       }
       transpose(v);
-      for (size_t i = 0; i < n; ++i) store(out + (k + i) * panel_width + half, v[i]);
+      for (size_t i = 0; i < n; ++i)
+        store(reinterpret_cast<float*>(out) + (k + i) * panel_width + half, v[i]);
     }
   }
 }

@@ -76,7 +76,7 @@ void gemm_rows(const float* a, size_t lda, size_t rows, const std::byte* b, size
   if (rows > 0) rest(a, lda, b, apart, panels, k, c, ldc, accumulate);
 }
 
-/// A tile of M rows, as Kernels::pack makes it: squares are turned in registers.
+/// A tile of M rows, [cols][M]: squares are turned in registers.
 template <size_t M>
 void pack(const float* x, size_t x_stride, size_t rows, size_t cols, float* tile) {
   for (size_t k = 0; k < cols; k += width) {
@@ -93,13 +93,12 @@ void pack(const float* x, size_t x_stride, size_t rows, size_t cols, float* tile
   }
 }
 
-/// Tiles of M rows, as Kernels::gemm_packed takes them.
+/// Tiles of M rows, as pack() makes them.
 template <int M>
-void gemm_packed(const float* a, size_t tiles, const float* panel, size_t k, float* c, size_t ldc,
+void gemm_packed(const float* a, size_t tiles, const std::byte* panel, size_t k, float* c, size_t ldc,
                  bool accumulate) {
   for (size_t i = 0; i < tiles; ++i) {
-    tile<F32, M, 1, true>(a + i * k * M, 0, reinterpret_cast<const std::byte*>(panel), 0, k, c + i * M * ldc,
-                          ldc, accumulate);
+    tile<F32, M, 1, true>(a + i * k * M, 0, panel, 0, k, c + i * M * ldc, ldc, accumulate);
   }
 }
 

@@ -64,7 +64,7 @@ void prepare_pairs(const float* x, size_t cols, float* prepared) {
 /// Of bf16, whole panels are turned two columns at a time: a pair is as wide as a float, and its halves are
 /// the two columns once they stand above 16 zero bits.
 void panel_bf16(const std::byte* w, size_t row_bytes, size_t rows, size_t first_col, size_t count,
-                float* out) {
+                std::byte* out) {
   const size_t whole = rows == panel_width ? count / (2 * width) * (2 * width) : 0;
   for (size_t k = 0; k < whole; k += 2 * width) {
     for (size_t half = 0; half < panel_width; half += width) {
@@ -72,14 +72,15 @@ void panel_bf16(const std::byte* w, size_t row_bytes, size_t rows, size_t first_
       Floats v[width];
       for (size_t i = 0; i < width; ++i) v[i] = F32::decode(from + i * row_bytes);
       transpose(v);
-      float* const to = out + k * panel_width + half;
+      float* const to = reinterpret_cast<float*>(out) + k * panel_width + half;
       for (size_t i = 0; i < width; ++i) {
         store(to + 2 * i * panel_width, lower_bf16(v[i]));
         store(to + (2 * i + 1) * panel_width, upper_bf16(v[i]));
       }
     }
   }
-  panel<Bf16>(w, row_bytes, rows, first_col + whole, count - whole, out + whole * panel_width);
+  panel<Bf16>(w, row_bytes, rows, first_col + whole, count - whole,
+              out + whole * panel_width * sizeof(float));
 }
 
 /// What dot_rows() walks with.
