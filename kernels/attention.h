@@ -70,16 +70,15 @@ FS_DEVICE void rotate_head(const float* from, const float* norm, const float* an
 }
 
 /// Component i of the merged attention of query head `head`.
-FS_DEVICE float merged(const float* peak, const float* mass, const float* mixed, int chunks, int n_q_heads,
-                       int head_dim, int head, int i) {
+FS_DEVICE float merged(const Partials& partials, int chunks, int n_q_heads, int head_dim, int head, int i) {
   float top = -infinity();
-  for (int c = 0; c < chunks; ++c) top = max(top, peak[c * n_q_heads + head]);
+  for (int c = 0; c < chunks; ++c) top = max(top, partials.peak[c * n_q_heads + head]);
   float total = 0, sum = 0;
   for (int c = 0; c < chunks; ++c) {
     const int at = c * n_q_heads + head;
-    const float share = exp(peak[at] - top);
-    total = fma(mass[at], share, total);
-    sum = fma(mixed[at * head_dim + i], share, sum);
+    const float share = exp(partials.peak[at] - top);
+    total = fma(partials.mass[at], share, total);
+    sum = fma(partials.mixed[at * head_dim + i], share, sum);
   }
   return sum / total;
 }

@@ -79,10 +79,21 @@ class Rows {
  public:
   static constexpr int count = matrices * rows_each;
 
+  Rows() = default;
+  FS_DEVICE Rows(const MatrixPlanes (&of)[matrices], int first) { start(of, first); }
+
+  /// Ends what the registers held before: lanes beyond the end of a row load nothing into theirs.
+  FS_DEVICE void clear() {
+    FS_UNROLL
+    for (int i = 0; i < count; ++i) {
+      FS_UNROLL
+      for (int a = 0; a < ahead; ++a) held_[i][a] = {};
+    }
+  }
   /// Starts loading; row i is row first + i / matrices of matrix i % matrices. Beyond the last row the last
   /// one stands in; where none is there nothing is loaded.
-  FS_DEVICE Rows(const MatrixPlanes (&of)[matrices], int first)
-      : chunks_(first < of[0].rows ? of[0].chunks : 0) {
+  FS_DEVICE void start(const MatrixPlanes (&of)[matrices], int first) {
+    chunks_ = first < of[0].rows ? of[0].chunks : 0;
     FS_UNROLL
     for (int i = 0; i < count; ++i) {
       const MatrixPlanes& matrix = of[i % matrices];
@@ -173,6 +184,45 @@ class Rows {
   U32x4 held_[count][ahead];
   F16 held_scales_[scaled ? count : 1][scales_held];
 };
+
+/// How a stage of a decode step runs as a kernel of its own: there is a block for every set of rows, and it
+/// begins when the kernel before has ended.
+struct AsKernel {
+  static constexpr bool one_pass = true;
+  FS_DEVICE void wait() const { wait_for_previous_kernel(); }
+};
+
+/// The products of a stage of a decode step. A block's warps take `rows_each` neighbouring rows of each of
+/// `of`, and then, unless run.one_pass, those of as many blocks as there are further on. After run.wait(), by
+/// when the first weights are on their way, stage() puts the activations into `staged`. use(row, sums) is
+/// called in one lane, with a sum for each matrix.
+template <class Weights, int rows_each, int ahead, class Run, int matrices, class Stage, class Use>
+FS_DEVICE void each_row(Run run, const MatrixPlanes (&of)[matrices], const float* staged, Stage stage,
+                        Use use) {
+  constexpr int of_block = gemv_warps * rows_each;
+  const int rows = of[0].rows;
+  int row = block_x() * of_block + warp_index() * rows_each;
+  Rows<Weights, matrices, rows_each, ahead> weights;
+  if constexpr (!Run::one_pass) weights.clear();
+  weights.start(of, row);
+  run.wait();
+  if (!Run::one_pass && block_x() * of_block >= rows) return;
+  stage();
+  sync_threads();
+  do {
+    float sums[matrices * rows_each];
+    weights.dot(staged, sums);
+    if (lane_index() == 0) {
+      FS_UNROLL
+      for (int i = 0; i < rows_each; ++i) {
+        if (row + i < rows) use(row + i, sums + matrices * i);
+      }
+    }
+    if constexpr (Run::one_pass) break;
+    row += grid_x() * of_block;
+    if (row < rows) weights.start(of, row);
+  } while (row < rows);
+}
 
 }  // namespace FS_GPU_BUILD
 }  // namespace fs::gpu

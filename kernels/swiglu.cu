@@ -1,32 +1,17 @@
-#include "gemv.h"
+#include "swiglu.h"
 
 namespace fs::gpu {
 inline namespace FS_GPU_BUILD {
 namespace {
 
-FS_DEVICE float silu(float x) { return x / (1.0F + exp(-x)); }
-
-/// A warp takes the same rows of gate_proj and up_proj.
 template <class Weights>
 FS_KERNEL(gemv_threads)
 swiglu_kernel(const unsigned char* gate, const F16* gate_scales, const unsigned char* up,
               const F16* up_scales, int rows, int cols, int chunks, const float* x, const float* norm,
               float eps, float* act) {
   FS_DYNAMIC_SHARED(float, staged);
-  constexpr int at_once = rows_at_once<Weights>;
-  const int row = (block_x() * gemv_warps + warp_index()) * at_once;
-  Rows<Weights, 2, at_once, chunks_ahead<Weights, 1024>> weights(
-      {{gate, gate_scales, rows, chunks}, {up, up_scales, rows, chunks}}, row);
-  wait_for_previous_kernel();
-  stage<Weights>(x, norm, eps, cols, chunks, staged);
-  sync_threads();
-  float sums[2 * at_once];
-  weights.dot(staged, sums);
-  if (lane_index() != 0) return;
-  FS_UNROLL
-  for (int i = 0; i < at_once; ++i) {
-    if (row + i < rows) act[row + i] = silu(sums[2 * i]) * sums[2 * i + 1];
-  }
+  swiglu_rows<Weights>(AsKernel{}, {gate, gate_scales, rows, chunks}, {up, up_scales, rows, chunks}, cols, x,
+                       norm, eps, act, staged);
 }
 
 constexpr int pair_threads = 256;
@@ -49,7 +34,7 @@ void swiglu(Stream& stream, const DeviceMatrix& gate, const DeviceMatrix& up, co
   with_format(gate.format, [&](auto weights) {
     using Weights = decltype(weights);
     launch(stream,
-           {"swiglu", gemv_blocks(gate.rows, rows_at_once<Weights>), 1, gemv_threads,
+           {"swiglu", gemv_blocks(gate.rows, swiglu_rows_each<Weights, AsKernel>), 1, gemv_threads,
             staged_bytes<Weights>(gate.chunks)},
            swiglu_kernel<Weights>, gate.data, gate.scales, up.data, up.scales, gate.rows, gate.cols,
            gate.chunks, x, norm, eps, act);

@@ -15,7 +15,12 @@
 
 #define FS_KERNEL(...) static __global__ void __launch_bounds__(__VA_ARGS__)
 #define FS_DEVICE __device__ __forceinline__
+/// A kernel's argument that device functions may be given by reference.
+#define FS_KERNEL_CONSTANT __grid_constant__
 #define FS_UNROLL _Pragma("unroll")
+/// So many rounds of a loop one behind the other: a constant.
+#define FS_UNROLL_BY(rounds) FS_PRAGMA(unroll rounds)
+#define FS_PRAGMA(text) _Pragma(#text)
 #define FS_SHARED(type, name, ...) __shared__ type name __VA_ARGS__
 #define FS_DYNAMIC_SHARED(type, name)                                 \
   extern __shared__ __align__(128) unsigned char fs_dynamic_shared[]; \
@@ -64,6 +69,11 @@ FS_DEVICE int block_x() { return static_cast<int>(blockIdx.x); }
 FS_DEVICE int block_y() { return static_cast<int>(blockIdx.y); }
 FS_DEVICE int grid_x() { return static_cast<int>(gridDim.x); }
 FS_DEVICE int grid_y() { return static_cast<int>(gridDim.y); }
+
+FS_DEVICE int anew(int value) {
+  asm volatile("" : "+r"(value));
+  return value;
+}
 
 FS_DEVICE void sync_threads() { __syncthreads(); }
 FS_DEVICE int sync_threads_count(bool predicate) { return __syncthreads_count(predicate ? 1 : 0); }

@@ -22,7 +22,11 @@
 /// FS_KERNEL(threads of a block at most), or also (…, blocks that a multiprocessor should hold at least)
 #define FS_KERNEL(...) static void
 #define FS_DEVICE inline
+/// A kernel's argument that device functions may be given by reference.
+#define FS_KERNEL_CONSTANT
 #define FS_UNROLL
+/// So many rounds of a loop one behind the other: a constant.
+#define FS_UNROLL_BY(rounds)
 /// FS_SHARED(float, sums, [8]); declares an array in the shared memory of the block.
 #define FS_SHARED(type, name, ...)                                                                \
   using name##_type = type __VA_ARGS__;                                                           \
@@ -87,6 +91,10 @@ inline int block_x() { return static_cast<int>(emulator::self().block->index.x);
 inline int block_y() { return static_cast<int>(emulator::self().block->index.y); }
 inline int grid_x() { return static_cast<int>(emulator::current_launch().grid.x); }
 inline int grid_y() { return static_cast<int>(emulator::current_launch().grid.y); }
+
+/// The value, but unknown to the compiler: what follows from it is computed here, not kept in registers from
+/// round to round of a loop.
+inline int anew(int value) { return value; }
 
 inline void sync_threads(FS_CALLER) { emulator::block_barrier(0, 0, false, FS_HERE); }
 inline int sync_threads_count(bool predicate, FS_CALLER) {
