@@ -52,6 +52,17 @@ struct AttentionShape {
   int qkv_width() const { return q_width() + 2 * kv_width(); }
 };
 
+/// The weights of a layer.
+struct DeviceLayer {
+  const float* input_norm = nullptr;  // [hidden]
+  DeviceMatrix qkv;                   // [(n_q_heads + 2·n_kv_heads)·head_dim, hidden]: q, k, v
+  const float *q_norm = nullptr, *k_norm = nullptr;  // [head_dim]
+  DeviceMatrix o_proj;                               // [hidden, n_q_heads·head_dim]
+  const float* post_attention_norm = nullptr;        // [hidden]
+  DeviceMatrix gate_proj, up_proj;                   // [intermediate, hidden]
+  DeviceMatrix down_proj;                            // [hidden, intermediate]
+};
+
 /// How keys and values are stored.
 enum class KvFormat { f32, f16, bf16 };
 inline constexpr std::size_t kv_element_bytes(KvFormat format) { return format == KvFormat::f32 ? 4 : 2; }
@@ -133,6 +144,52 @@ void swiglu(Stream& stream, const DeviceMatrix& gate, const DeviceMatrix& up, co
             const float* norm, float eps, float* act);
 /// x += down_proj·act
 void mlp_down(Stream& stream, const DeviceMatrix& down_proj, const float* act, float* x);
+/// What decode_layers() is given. Every layer's weights lie `weights_apart` bytes behind those of the layer
+/// before, in one format; its keys and values `cache_apart`.
+struct DecodeLayers {
+  AttentionShape shape;
+  int n_layers = 0;
+  float eps = 0;
+  DeviceLayer weights;  ///< of layer 0
+  std::size_t weights_apart = 0;
+  LayerCache cache;  ///< of layer 0
+  std::size_t cache_apart = 0;
+  const float* angles = nullptr;  ///< as in Rotation
+  const int* position = nullptr;
+  float* x = nullptr;    ///< [hidden] in: the embedding, out: what the head takes
+  float* qkv = nullptr;  ///< [qkv_width]
+  float* act = nullptr;  ///< [intermediate]
+  Partials partials;
+  unsigned* counts = nullptr;  ///< of the GridBarrier
+
+  /// The launcher's check of pointers sees these.
+  template <class Visit>
+  void each_pointer(Visit visit) const {
+    for (const DeviceMatrix* m :
+         {&weights.qkv, &weights.o_proj, &weights.gate_proj, &weights.up_proj, &weights.down_proj}) {
+      visit(m->data);
+      visit(m->scales);
+    }
+    for (const float* p :
+         {weights.input_norm, weights.q_norm, weights.k_norm, weights.post_attention_norm, angles,
+          static_cast<const float*>(x), static_cast<const float*>(qkv), static_cast<const float*>(act),
+          static_cast<const float*>(partials.peak), static_cast<const float*>(partials.mass),
+          static_cast<const float*>(partials.mixed)}) {
+      visit(p);
+    }
+    visit(cache.keys);
+    visit(cache.values);
+    visit(position);
+    visit(counts);
+  }
+};
+inline constexpr int persistent_most_dim = 128;
+/// norm_qkv, attention_decode, attn_out, swiglu and mlp_down of every layer in one cooperative kernel of
+/// `blocks` blocks, by the same device functions: the same values, to the bit.
+void decode_layers(Stream& stream, const DecodeLayers& layers, unsigned blocks);
+/// The blocks that decode_layers() is best launched with: as many as run at once, or as there is work for. 0:
+/// the device has no cooperative launch, or a block does not fit.
+unsigned decode_layers_blocks(const DecodeLayers& layers);
 /// logits = lm_head·rms_norm(x), or lm_head·x where norm is null, and what each block of rows finds.
 void head(Stream& stream, const DeviceMatrix& lm_head, const float* x, const float* norm, float eps,
           const Sampling* sampling, float* logits, const HeadBlocks& found);

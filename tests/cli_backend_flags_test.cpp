@@ -30,6 +30,7 @@ TEST(BackendFlags, OfAnotherBackendAreRefused) {
   for (const char* backend : {"reference", "cuda-emulated", "cuda"}) refuse(backend, {"--act", "int8"}, cpu);
   for (const char* backend : {"reference", "cpu"}) refuse(backend, {"--device", "0"}, cuda);
   for (const char* backend : {"reference", "cpu"}) refuse(backend, {"--sync"}, cuda);
+  for (const char* backend : {"reference", "cpu"}) refuse(backend, {"--step", "persistent"}, cuda);
   refuse("reference", {"--act", "bf16"}, fast);
   refuse("reference", {"--kv", "f16"}, fast);
   for (const char* flag : {"--threads", "--ctx", "--prefill-chunk"}) {
@@ -78,6 +79,7 @@ TEST(BackendFlags, OfACommandGoToTheSideThatHasThem) {
     return fs(flags);
   };
   EXPECT_EQ(eval({"--backend", "cpu", "--isa", "portable", "--against", "reference"}).code, 0);
+  EXPECT_EQ(eval({"--backend", "cuda-emulated", "--step", "persistent", "--against", "reference"}).code, 0);
   expect_error(eval({"--backend", "reference", "--isa", "portable", "--against", "cpu"}), 2,
                "--isa portable");
   expect_error(eval({"--backend", "cpu", "--kv", "f16", "--against", "reference"}), 2, "--kv f16");

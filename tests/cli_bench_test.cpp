@@ -152,7 +152,8 @@ TEST(Bench, JsonAndItsLinesCarryEverything) {
 TEST(Bench, CsvHasOneHeaderAndQuotesWhatNeedsIt) {
   const auto lines = lines_of(fs(quick({"--output", "csv", "--backend", "cpu"})).out);
   ASSERT_EQ(lines.size(), 3U);
-  EXPECT_TRUE(lines[0].starts_with("build,cpu,model,dtype,backend,isa,kv,act,threads,test,")) << lines[0];
+  EXPECT_TRUE(lines[0].starts_with("build,cpu,model,dtype,backend,isa,kv,act,step,threads,test,"))
+      << lines[0];
   for (const char* column : {"median_ts", "samples_ts", "limit_share", "roofline_read", "roofline_fp32"}) {
     EXPECT_NE(lines[0].find(column), std::string::npos) << column;
   }
@@ -200,6 +201,8 @@ TEST(Bench, ACombinationThatCannotRunIsNamedBeforeAnyIsMeasured) {
          "--backend reference cannot run: --isa portable: not for backend reference, only for cpu\n");
   refuse({"--backend", "cuda-emulated,cpu", "--sync"},
          "--backend cpu cannot run: --sync: not for backend cpu");
+  refuse({"--backend", "cuda-emulated,cpu", "--step", "graph,persistent"},
+         "--backend cpu --step persistent cannot run: --step persistent: not for backend cpu");
   refuse({"--backend", "cpu", "--sync"}, "--sync: not for backend cpu, only for cuda and cuda-emulated\n");
   refuse({"--backend", "reference", "--kv", "f16"}, "--kv f16: not for backend reference");
   refuse({"--backend", "cuda-emulated", "--kv", "f32,f16", "--device", "99"},

@@ -103,6 +103,10 @@ TEST_F(CudaDevices, AreChosenByNumber) {
             "--device 0: not for backend cpu, only for cuda and cuda-emulated");
   EXPECT_NE(error_of([] { engine::check_options({.name = "reference", .sync = true}); }, ExitCode::usage),
             "no error");
+  EXPECT_EQ(error_of([] { engine::check_options({.name = "cpu", .step = "persistent"}); }, ExitCode::usage),
+            "--step persistent: not for backend cpu, only for cuda and cuda-emulated");
+  EXPECT_EQ(error_of([] { engine::check_options({.name = "cuda", .step = "loop"}); }, ExitCode::usage),
+            "--step loop: unknown; there are graph and persistent");
 }
 
 /// Takes as much memory as it says before, and never more than there is.

@@ -1,5 +1,6 @@
 #pragma once
 #include "gpu.h"
+#include "grid_barrier.h"
 
 /// Small kernels for the emulator's test. `bug` 0 is right; every other number leaves out or breaks one
 /// thing.
@@ -131,6 +132,21 @@ normalise(float* x, float* parts, int n) {
   float total = 0;
   for (int b = 0; b < grid_x(); ++b) total += parts[b];
   for (int i = block_x() * block + thread_index(); i < n; i += grid_x() * block) x[i] /= total;
+}
+
+/// Each block hands its value + 1 to the block before, `rounds` times. A cooperative grid that counts.
+template <int bug>
+FS_KERNEL(block)
+hand_round(float* x, float* y, unsigned* counts, int rounds) {
+  FS_SHARED(unsigned, due, [1]);
+  GridBarrier barrier(counts, due);
+  for (int round = 0; round < rounds; ++round) {
+    if (thread_index() == 0) y[block_x()] = x[block_x()] + 1;
+    if (bug != 1) barrier.wait();
+    if (thread_index() == 0) x[block_x()] = y[(block_x() + 1) % grid_x()];
+    barrier.wait();
+  }
+  if (bug != 2) barrier.leave();
 }
 
 /// Bins of 64 values, counted in shared memory first.

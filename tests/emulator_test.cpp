@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "emulator_kernels.h"
 #include "model/dtype.h"
 #include "schedules.h"
@@ -114,6 +115,26 @@ bool normalise_is_right() {
   const auto y = dx.read(stream);
   for (std::size_t i = 0; i < x.size(); ++i) {
     if (!(std::abs(y[i] * sum - x[i]) < 1e-3F)) return false;
+  }
+  return true;
+}
+
+/// In two launches; the counts wrap round in the first.
+template <int bug, bool cooperative = true>
+bool hand_round_is_right() {
+  Stream stream;
+  constexpr unsigned blocks = 4, rounds = 2, launches = 2;
+  const std::vector<float> x = {10, 20, 30, 40};
+  const Device<float> dx(stream, x), dy(blocks);
+  const Device<unsigned> counts(stream, {0xFFFFFFFA, 0xFFFFFFFA});
+  LaunchShape how = shape("hand_round", blocks);
+  how.cooperative = cooperative;
+  for (unsigned i = 0; i < launches; ++i) {
+    launch(stream, how, hand_round<bug>, dx.data(), dy.data(), counts.data(), int{rounds});
+  }
+  const auto got = dx.read(stream);
+  for (std::size_t i = 0; i < blocks; ++i) {
+    if (got[i] != x[(i + rounds * launches) % blocks] + rounds * launches) return false;
   }
   return true;
 }
@@ -315,6 +336,10 @@ const Seeded seeded[] = {
     {"a counter that is not put back", Catches::always, last_block_is_right<4>},
     {"no grid barrier", Catches::always, normalise_is_right<1>},
     {"a grid barrier in an ordinary launch", Catches::always, normalise_is_right<0, false>},
+    {"no barrier of our own between two stages", Catches::always, hand_round_is_right<1>},
+    {"arrivals that the next launch does not know of", Catches::always, hand_round_is_right<2>},
+    {"a barrier of our own among blocks that do not all run at once", Catches::always,
+     hand_round_is_right<0, false>},
     {"counters in shared memory not cleared", Catches::always, histogram_is_right<1>},
     {"no barrier behind atomics", Catches::always, histogram_is_right<2>},
     {"blocks add without atomics", Catches::race, histogram_is_right<3>},
@@ -366,8 +391,8 @@ std::string how_it_fails(const std::function<bool()>& run) {
 
 TEST(Emulator, RunsRightKernelsUnderEverySchedule) {
   for (const auto& run : {row_sum_is_right<0>, reverse_runs_is_right<0>, staged_copy_is_right<0>,
-                          last_block_is_right<0>, normalise_is_right<0, true>, histogram_is_right<0>,
-                          tensor_product_is_right<0>, block_dot_is_right<0, false>,
+                          last_block_is_right<0>, normalise_is_right<0, true>, hand_round_is_right<0>,
+                          histogram_is_right<0>, tensor_product_is_right<0>, block_dot_is_right<0, false>,
                           block_dot_is_right<0, true>, tile_products_is_right<0>, newest_row_is_right<0>,
                           copy_vectors_is_right<0>, host_is_right<0>, host_is_right<3>, graph_is_right<0>}) {
     EXPECT_EQ(how_it_fails(run), "");
@@ -407,8 +432,43 @@ TEST(Emulator, SaysWhatIsWrongAndWhere) {
   says(row_sum_is_right<4>, "lane 16 is not in its own mask 0000ffff [block 0,0,0 thread 16]");
   says(row_sum_is_right<9>, "a barrier of the whole block after 1 of its threads have ended");
   says(row_sum_is_right<11>, "deadlock, 96 threads wait for others that never come");
+  says(hand_round_is_right<0, false>,
+       "hand_round: deadlock, 1 threads spin for a value that nobody will write");
   says(host_is_right<4>, "reverse_runs: argument 0 points to host memory");
   says(host_is_right<5>, "copy to the host: the source: 1024 bytes at");
+}
+
+TEST(Emulator, RefusesCooperativeGridsThatDoNotRunAtOnce) {
+  Stream stream;
+  const Device<float> x(1), y(1);
+  const Device<unsigned> counts(2);
+  LaunchShape how = shape("hand_round", 4 * 2048 / block + 1);
+  how.cooperative = true;
+  EXPECT_EQ(resident_blocks(how, hand_round<0>), 4U * 2048 / block);
+  try {
+    launch(stream, how, hand_round<0>, x.data(), y.data(), counts.data(), 1);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(), "CUDA: hand_round: too many blocks in cooperative launch");
+  }
+}
+
+/// Pointers inside an argument are looked at too.
+struct Bound {
+  const float* x;
+  template <class Visit>
+  void each_pointer(Visit visit) const {
+    visit(x);
+  }
+};
+FS_KERNEL(block) read_bound(const Bound bound, float* y) { y[thread_index()] = bound.x[thread_index()]; }
+
+TEST(Emulator, LooksAtPointersInsideArguments) {
+  Stream stream;
+  const Device<float> x(block), y(block);
+  const std::vector<float> host(block);
+  EXPECT_NO_THROW(launch(stream, shape("read_bound", 1), read_bound, Bound{x.data()}, y.data()));
+  EXPECT_THROW(launch(stream, shape("read_bound", 1), read_bound, Bound{host.data()}, y.data()), Fault);
 }
 
 TEST(Emulator, GoesOnAfterAFault) {

@@ -340,7 +340,8 @@ TEST_P(EveryBackend, AgreesOnTheRowsOfLogits) {
 }
 
 TEST(BackendFlags, KnowWhichBackendsHaveThem) {
-  const BackendOptions all{.isa = "portable", .kv = "f16", .act = "bf16", .device = 1, .sync = true};
+  const BackendOptions all{
+      .isa = "portable", .kv = "f16", .act = "bf16", .device = 1, .step = "persistent", .sync = true};
   const auto without = [](std::string_view backend, const BackendOptions& options) {
     std::string said;
     for (const BackendFlag& flag : flags_without_effect(backend, options))
@@ -349,6 +350,7 @@ TEST(BackendFlags, KnowWhichBackendsHaveThem) {
   };
   EXPECT_EQ(without("cpu", all),
             "--device 1: not for backend cpu, only for cuda and cuda-emulated!\n"
+            "--step persistent: not for backend cpu, only for cuda and cuda-emulated\n"
             "--sync: not for backend cpu, only for cuda and cuda-emulated\n");
   EXPECT_EQ(without("cuda", all), "--isa portable: not for backend cuda, only for cpu\n");
   EXPECT_EQ(without("cuda", {.act = "int8"}), "--act int8: not for backend cuda, only for cpu!\n");

@@ -29,10 +29,9 @@
 namespace fs::gpu {
 inline namespace device {
 
-/// Queues `kernel` over the grid. Throws Error(device) if the launch is refused.
-template <class... Parameters, class... Arguments>
-void launch(Stream& stream, const LaunchShape& shape, void (*kernel)(Parameters...), Arguments... arguments) {
-  static_assert(sizeof...(Parameters) == sizeof...(Arguments));
+/// Before a launch of this shape, or a question about it.
+template <class... Parameters>
+void allow_shared_memory(const LaunchShape& shape, void (*kernel)(Parameters...)) {
   constexpr std::size_t without_asking = 48U << 10U;
   if (shape.shared_bytes > without_asking) {
     check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
@@ -40,6 +39,26 @@ void launch(Stream& stream, const LaunchShape& shape, void (*kernel)(Parameters.
                                static_cast<int>(shape.shared_bytes)),
           shape.kernel);
   }
+}
+
+/// Blocks of a cooperative launch of `kernel` that run at once; 0 where the device has none.
+template <class... Parameters>
+unsigned resident_blocks(const LaunchShape& shape, void (*kernel)(Parameters...)) {
+  const CooperativeLimits limits = cooperative_limits();
+  if (shape.shared_bytes > limits.shared_bytes) return 0;
+  allow_shared_memory(shape, kernel);
+  int of_multiprocessor = 0;
+  check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&of_multiprocessor, kernel,
+                                                      static_cast<int>(shape.threads), shape.shared_bytes),
+        shape.kernel);
+  return static_cast<unsigned>(of_multiprocessor) * limits.multiprocessors;
+}
+
+/// Queues `kernel` over the grid. Throws Error(device) if the launch is refused.
+template <class... Parameters, class... Arguments>
+void launch(Stream& stream, const LaunchShape& shape, void (*kernel)(Parameters...), Arguments... arguments) {
+  static_assert(sizeof...(Parameters) == sizeof...(Arguments));
+  allow_shared_memory(shape, kernel);
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(shape.blocks_x, shape.blocks_y);
   config.blockDim = dim3(shape.threads);

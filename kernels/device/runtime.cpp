@@ -19,18 +19,25 @@ void raise(cudaError_t error, const char* call) {
 
 namespace {
 
-int compute_capability_major() {
-  int device = 0, major = 0;
+/// An attribute of the selected device.
+int attribute(cudaDeviceAttr which) {
+  int device = 0, value = 0;
   check(cudaGetDevice(&device), "cudaGetDevice");
-  check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "cudaDeviceGetAttribute");
-  return major;
+  check(cudaDeviceGetAttribute(&value, which, device), "cudaDeviceGetAttribute");
+  return value;
 }
+int compute_capability_major() { return attribute(cudaDevAttrComputeCapabilityMajor); }
 
 }  // namespace
 
 bool dependent_launch() {
   static const bool possible = compute_capability_major() >= 9;
   return possible;
+}
+CooperativeLimits cooperative_limits() {
+  if (attribute(cudaDevAttrCooperativeLaunch) == 0) return {};
+  return {static_cast<unsigned>(attribute(cudaDevAttrMultiProcessorCount)),
+          static_cast<std::size_t>(attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin))};
 }
 bool tensor_cores() { return compute_capability_major() >= 8; }
 

@@ -43,10 +43,13 @@ namespace emulator {
 
 void enqueue(Stream& stream, Launch launch);
 void check_pointer_argument(const void* pointer, std::size_t number, const char* kernel);
+unsigned resident_blocks(const LaunchShape& shape);
 
 template <class T>
 void check_argument(const T& value, std::size_t number, const char* kernel) {
-  if constexpr (std::is_pointer_v<T>) check_pointer_argument(value, number, kernel);
+  const auto check = [&](const void* pointer) { check_pointer_argument(pointer, number, kernel); };
+  if constexpr (std::is_pointer_v<T>) check(value);
+  if constexpr (requires { value.each_pointer(check); }) value.each_pointer(check);
 }
 
 template <class T>
@@ -61,6 +64,12 @@ const T* aligned(const T* address, std::size_t alignment, Where where) {
 }  // namespace emulator
 
 inline namespace FS_GPU_BUILD {
+
+/// Blocks of a cooperative launch of `kernel` that run at once; 0 where the device has none.
+template <class... Parameters>
+unsigned resident_blocks(const LaunchShape& shape, void (*)(Parameters...)) {
+  return emulator::resident_blocks(shape);
+}
 
 /// Queues `kernel` over the grid. Arguments are bound by value; pointers must be device memory.
 template <class... Parameters, class... Arguments>

@@ -23,7 +23,15 @@ class Ready {
     head_ = size_ = 0;
   }
   bool empty() const { return size_ == 0; }
+  std::size_t size() const { return size_; }
   void push(Thread* thread) { at(size_++) = thread; }
+  /// Behind all others.
+  void push_last(Thread* thread, Order order) {
+    if (order != Order::lifo) return push(thread);
+    head_ = (head_ + ring_.size() - 1) % ring_.size();
+    ++size_;
+    at(0) = thread;
+  }
   Thread* pop(Order order, std::uint64_t& random) {
     if (order == Order::lifo) return at(--size_);
     if (order == Order::random) {
@@ -52,6 +60,7 @@ struct Grid {
   std::size_t remaining = 0;  // threads that have not ended
   std::size_t at_barrier = 0;
   unsigned barrier_phase = 0;
+  std::size_t idle_turns = 0;  // in a row that threads have only yielded
   Thread* running = nullptr;
   bool cancelled = false;
   std::exception_ptr failure;
@@ -93,6 +102,7 @@ void thread_main() {
   thread.warp->alive &= ~(1U << thread.lane);
   --thread.block->alive;
   --grid.remaining;
+  grid.idle_turns = 0;
 }
 const std::function<void()> job = thread_main;
 
@@ -166,7 +176,7 @@ void open_block(Block& block, std::size_t id) {
 /// Runs the blocks [first, first + resident) of `order` to their end.
 void run_blocks(const std::vector<std::size_t>& order, std::size_t first) {
   const Order policy = schedule().order;
-  grid.remaining = grid.at_barrier = 0;
+  grid.remaining = grid.at_barrier = grid.idle_turns = 0;
   for (std::size_t b = 0; b < grid.resident; ++b) {
     Block& block = grid.blocks[b];
     open_block(block, order[first + b]);
@@ -268,6 +278,7 @@ void raise(std::string message) {
 }
 
 void wait_as(State state) {
+  if (state != State::ready) grid.idle_turns = 0;
   self().state = state;
   Fiber::pause();
   if (grid.cancelled) throw Cancelled();
@@ -279,7 +290,11 @@ void wake(Thread& thread) {
 }
 
 void yield() {
-  grid.ready.push(&self());
+  // Even a random order lets each thread that can run have one of so many turns.
+  if (++grid.idle_turns > 1000 + 64 * grid.ready.size()) {
+    fault("deadlock, {} threads spin for a value that nobody will write", grid.ready.size() + 1);
+  }
+  grid.ready.push_last(&self(), schedule().order);
   wait_as(State::ready);
 }
 

@@ -108,7 +108,7 @@ bool in_kernel();
 /// The running thread stops until wake() is called on it.
 void wait_as(Thread::State state);
 void wake(Thread& thread);
-/// Lets every other thread that can run go first.
+/// Lets every other thread that can run go first. Throws Fault once none does anything but this.
 void yield();
 /// Waits for all threads of a cooperative grid.
 void grid_barrier(Where where);

@@ -12,6 +12,7 @@ struct StandIn {
     std::string name = "emulated device";
     int major = 9, minor = 0;
     std::size_t memory = std::size_t{1} << 36U;  ///< bytes
+    unsigned multiprocessors = 4;                ///< that a cooperative launch may use; 0: there is none
   };
   std::vector<Card> cards = {Card{}};
   std::string no_driver;  ///< why there are no cards, if there are none

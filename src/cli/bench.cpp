@@ -126,6 +126,7 @@ BenchRow row_of(const ComputeOptions& compute, const engine::Backend& backend,
     row.choices.emplace_back(axis.name, compute.*axis.value);
   }
   for (auto& [flag, value] : row.choices) {
+    if (flag == "step") value = backend.step();
     if (flag == "isa") value = row.backend == "cpu" ? cpu::choose_kernels(compute.isa).name : "";
   }
   return row;

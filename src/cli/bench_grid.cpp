@@ -12,6 +12,7 @@ const std::vector<BenchAxis> bench_axes = {
     {"isa", &ComputeOptions::isa, isa_choices, "Instruction sets of the cpu backend"},
     {"kv", &ComputeOptions::kv, kv_choices, "Formats of keys and values in the cache"},
     {"act", &ComputeOptions::act, act_choices, "What activations are rounded to in products"},
+    {"step", &ComputeOptions::step, step_choices, "How cuda runs a decode step"},
 };
 
 CLI::Option* add_counts(CLI::App& command, const std::string& names, std::vector<std::size_t>& values,

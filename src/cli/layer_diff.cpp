@@ -230,7 +230,7 @@ void add_layer_diff(CommandLine& line) {
       *line.app.add_subcommand("layer-diff", "Compare two ways of running a model, operation by operation");
   command.footer(
       "A SPEC is a backend with what differs from the other flags, "
-      "backend[:dtype][,isa=ISA][,kv=KV][,act=ACT][,threads=N][,device=N][,model=MODEL], or\n"
+      "backend[:dtype][,isa=ISA][,kv=KV][,act=ACT][,step=STEP][,threads=N][,device=N][,model=MODEL], or\n"
       "a recorded run: golden (what Hugging Face computes for the bundled and synthetic models) or\n"
       "dump:FILE.safetensors (of --record, or of tools/dump_hf.py for any Hugging Face checkpoint).\n"
       "The exit code is 0 if every value is within tolerance, 1 if not; what is not finite never is.\n\n"

@@ -65,6 +65,7 @@ engine::BackendOptions backend_options(const ComputeOptions& compute) {
   options.context = compute.context.value_or(0);
   options.prefill_chunk = compute.prefill_chunk;
   options.device = compute.device;
+  options.step = compute.step;
   options.sync = compute.sync;
   return options;
 }

@@ -11,6 +11,7 @@ const std::vector<std::string> isa_choices = {"auto", "portable", "avx2", "avx51
 const std::vector<std::string> dtype_choices = {"auto", "f32", "f16", "bf16", "q8_0", "int4"};
 const std::vector<std::string> kv_choices = {"f32", "f16", "bf16"};
 const std::vector<std::string> act_choices = {"f32", "bf16", "int8"};
+const std::vector<std::string> step_choices = {"graph", "persistent"};
 
 void add_common(CLI::App& command, CommonOptions& options) {
   add_text(
@@ -36,6 +37,9 @@ void add_compute(CLI::App& command, ComputeOptions& options) {
   add_choice(command, "--act", options.act, act_choices,
              "What activations are rounded to in matrix products, f32, the default, being exact; int8 is for "
              "weights in q8_0 and int4 on cpu; cuda rounds in prefill only");
+  add_choice(command, "--step", options.step, step_choices,
+             "How cuda runs a decode step: as a graph of kernels, or its layers in one persistent kernel, "
+             "where that fits; the values are the same");
   add_limits(command, options);
 }
 

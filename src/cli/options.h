@@ -24,13 +24,14 @@ struct CommonOptions {
 };
 void add_common(CLI::App& command, CommonOptions& options);
 
-/// --backend, --isa, --dtype, --kv, --act and add_limits: of every command that runs a model.
+/// --backend, --isa, --dtype, --kv, --act, --step and add_limits: of every command that runs a model.
 struct ComputeOptions {
   std::string backend = "auto";
   std::string isa = "auto";            ///< instruction set of the cpu backend
   std::string dtype = "auto";          ///< of the weights in memory: as stored, or what they are converted to
   std::string kv = "f32";              ///< of keys and values in the cache
   std::string act = "f32";             ///< what activations are rounded to for matrix products
+  std::string step = "graph";          ///< how cuda runs a decode step
   std::size_t threads = 0;             ///< 0, not given: as many as there are processors
   std::optional<std::size_t> context;  ///< the model's limit if not given
   std::optional<std::size_t> prefill_chunk;  ///< as the backend prefers if not given
@@ -38,8 +39,9 @@ struct ComputeOptions {
   bool sync = false;                         ///< wait for every CUDA kernel, to name the one that fails
 };
 void add_compute(CLI::App& command, ComputeOptions& options);
-/// The words that --backend, --isa, --dtype, --kv and --act take, and a SPEC in their place.
-extern const std::vector<std::string> backend_choices, isa_choices, dtype_choices, kv_choices, act_choices;
+/// The words that --backend, --isa, --dtype, --kv, --act and --step take, and a SPEC in their place.
+extern const std::vector<std::string> backend_choices, isa_choices, dtype_choices, kv_choices, act_choices,
+    step_choices;
 /// Of these only --threads, --ctx and add_device, for commands that name backends in a SPEC.
 void add_limits(CLI::App& command, ComputeOptions& options);
 /// --prefill-chunk, --device, --sync.

@@ -36,6 +36,7 @@ ComputeSpec parse_spec(std::string_view text, std::string_view flag, const Compu
          engine::flags_without_effect(spec.compute.backend, backend_options(spec.compute))) {
       if (unused.name == "--isa") spec.compute.isa = "auto";
       if (unused.name == "--device") spec.compute.device.reset();
+      if (unused.name == "--step") spec.compute.step = "graph";
       if (unused.name == "--sync") spec.compute.sync = false;
     }
   }
@@ -55,6 +56,8 @@ ComputeSpec parse_spec(std::string_view text, std::string_view flag, const Compu
       choose(spec.compute.kv, key, value, kv_choices);
     } else if (key == "act") {
       choose(spec.compute.act, key, value, act_choices);
+    } else if (key == "step") {
+      choose(spec.compute.step, key, value, step_choices);
     } else if (key == "threads") {
       spec.compute.threads =
           parse_number<std::size_t>(value, fmt::format("{} {}: threads", flag, text), 1, most_threads);
@@ -65,8 +68,8 @@ ComputeSpec parse_spec(std::string_view text, std::string_view flag, const Compu
       spec.common.model = value;
     } else {
       fail(ExitCode::usage,
-           "{} {}: unknown key \"{}\"; there are dtype, isa, kv, act, threads, device, model", flag, text,
-           key);
+           "{} {}: unknown key \"{}\"; there are dtype, isa, kv, act, step, threads, device, model", flag,
+           text, key);
     }
   }
   return spec;

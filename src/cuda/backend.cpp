@@ -58,7 +58,9 @@ std::unique_ptr<engine::Backend> make_backend(const model::Config& config, model
     options.notice(
         fmt::format("{} (device {}): {}", device.name, options.device, text(plan, options.context)));
   }
-  return std::make_unique<Cuda>(config, weights, options);
+  auto backend = std::make_unique<Cuda>(config, weights, options);
+  if (options.notice && options.persistent) options.notice(text(backend->persistent()));
+  return backend;
 }
 
 }  // namespace fs::cuda::FS_GPU_BUILD

@@ -19,6 +19,7 @@ struct Options {
   bool fast = false;                    ///< activations of a prefill are rounded to bf16 for products
   std::size_t prefill_chunk = 512;      ///< rows of a forward call at most: bounds the scratch memory
   std::size_t context = 0;              ///< tokens that there has to be memory for; 0: as they come
+  bool persistent = false;              ///< decode: the layers in one cooperative kernel, where it fits
   bool sync = false;                    ///< wait for every kernel, and name the one that fails
   std::optional<std::vector<std::string>> cublas = std::nullopt;  ///< names to look for; for tests
   std::function<void(const std::string&)> notice = nullptr;       ///< told what memory is taken

@@ -9,6 +9,7 @@
 #include "cuda/blas.h"
 #include "cuda/device_weights.h"
 #include "cuda/kv_cache.h"
+#include "cuda/persistent_layers.h"
 #include "cuda/scratch.h"
 #include "engine/backend.h"
 #include "kernels.h"
@@ -36,11 +37,16 @@ class Cuda final : public engine::Backend {
         exact_(!options.fast),
         blas_(open_blas(options)),
         decode_(config_, 1),
-        state_(config_) {}
+        state_(config_),
+        persistent_(options.persistent ? persistent_layers(weights_, attention_, kv_) : PersistentLayers{}) {
+    gpu::clear(state_.arrivals.data(), state_.arrivals.bytes(), stream_);
+  }
 
   std::string_view name() const override { return gpu::backend_name; }
   const model::Config& config() const override { return config_; }
   std::size_t preferred_chunk() const override { return chunk_; }
+  std::string_view step() const override { return persistent_.blocks > 0 ? "persistent" : "graph"; }
+  const PersistentLayers& persistent() const { return persistent_; }
   std::size_t kv_position_bytes() const override {
     return config_.n_layers * 2 * config_.kv_width() * gpu::kv_element_bytes(kv_);
   }
@@ -62,6 +68,8 @@ class Cuda final : public engine::Backend {
   void decode(KvCache& cache, const Pass& pass) const;
   void prefill(KvCache& cache, const Pass& pass) const;
   void decode_step(const KvCache& cache, const Pass& pass) const;
+  void decode_layers(const KvCache& cache, const Pass& pass) const;
+  gpu::DecodeLayers all_layers(const KvCache& cache) const;
 
   bool wanted(const Pass& pass, TapPoint point, std::size_t layer) const {
     return pass.taps != nullptr && pass.taps->wants(point, layer);
@@ -94,6 +102,7 @@ class Cuda final : public engine::Backend {
   Scratch decode_;              // of one row: recorded steps point into it, so it never moves
   mutable Scratch prefill_;     // of a chunk, once there is one
   DecodeState state_;
+  PersistentLayers persistent_;
 };
 
 }  // namespace fs::cuda::FS_GPU_BUILD

@@ -159,7 +159,7 @@ DeviceWeights::DeviceWeights(const model::Weights& weights, gpu::Stream& stream)
   lm_head = weights.lm_head.data == weights.embed_tokens.data ? embed_tokens : alone(weights.lm_head);
   final_norm = put(weights.final_norm, stream);
   for (const model::LayerWeights& from : weights.layers) {
-    DeviceLayer& to = layers.emplace_back();
+    gpu::DeviceLayer& to = layers.emplace_back();
     const std::initializer_list<const model::Matrix*> qkv = {&from.q_proj, &from.k_proj, &from.v_proj};
     const WeightFormat gate_up = common_format({&from.gate_proj, &from.up_proj});
     to.input_norm = put(from.input_norm, stream);

@@ -24,16 +24,6 @@ gpu::WeightFormat format_of(model::Dtype dtype);
 gpu::DeviceMatrix describe(gpu::WeightFormat format, std::size_t rows, std::size_t cols,
                            const unsigned char* data, const std::uint16_t* scales = nullptr);
 
-struct DeviceLayer {
-  const float* input_norm = nullptr;  // [hidden]
-  gpu::DeviceMatrix qkv;              // [(n_q_heads + 2·n_kv_heads)·head_dim, hidden]: q, k, v
-  const float *q_norm = nullptr, *k_norm = nullptr;  // [head_dim]
-  gpu::DeviceMatrix o_proj;                          // [hidden, n_q_heads·head_dim]
-  const float* post_attention_norm = nullptr;        // [hidden]
-  gpu::DeviceMatrix gate_proj, up_proj;              // [intermediate, hidden]
-  gpu::DeviceMatrix down_proj;                       // [hidden, intermediate]
-};
-
 /// The model's weights in device memory, laid out for the kernels: q, k and v under one another, every row
 /// padded to whole vectors. All of it is one allocation.
 class DeviceWeights {
@@ -44,7 +34,7 @@ class DeviceWeights {
   DeviceWeights(const model::Weights& weights, gpu::Stream& stream);
 
   gpu::DeviceMatrix embed_tokens, lm_head;  // [vocab_size, hidden]; the same bytes where tied
-  std::vector<DeviceLayer> layers;
+  std::vector<gpu::DeviceLayer> layers;
   const float* final_norm = nullptr;  // [hidden]
 
  private:

@@ -37,6 +37,8 @@ class KvCache final : public engine::KvCache {
   /// Throws Error(device), saying what fits, where there is no memory.
   void grow(std::size_t positions);
   gpu::LayerCache layer(std::size_t index) const;
+  /// From one layer's keys, or values, to the next layer's.
+  std::size_t layer_bytes() const { return 2 * half_bytes(capacity_); }
   const float* angles() const { return angles_.data(); }  ///< [capacity, head_dim / 2, 2]
 
   std::unique_ptr<gpu::Graph> decode_step;    ///< null until the first step

@@ -38,9 +38,37 @@ void Cuda::decode(KvCache& cache, const Pass& pass) const {
   }
 }
 
-/// The reference's forward in seven kernels a step. Where a tap lies inside a fused kernel and is wanted, the
-/// part before it runs by itself, with the same device functions.
+/// Embedding, layers, head. Layers that somebody watches run kernel by kernel.
 void Cuda::decode_step(const KvCache& cache, const Pass& pass) const {
+  const model::Config& c = config_;
+  float* const x = decode_.x.data();
+  float* const normed = decode_.normed.data();
+
+  gpu::embed(stream_, weights_.embed_tokens, state_.state.data() + gpu::state_token, 1, x);
+  tap(pass, TapPoint::embed, 0, 1, c.hidden, x);
+
+  if (persistent_.blocks > 0 && !engine::watches(pass.taps, c.n_layers)) {
+    gpu::decode_layers(stream_, all_layers(cache), persistent_.blocks);
+  } else {
+    decode_layers(cache, pass);
+  }
+
+  const float* head_input = x;
+  const float* head_norm = weights_.final_norm;
+  if (wanted(pass, TapPoint::final_norm, 0)) {
+    gpu::rms_norm(stream_, x, weights_.final_norm, eps_, 1, static_cast<int>(c.hidden), normed);
+    tap(pass, TapPoint::final_norm, 0, 1, c.hidden, normed);
+    head_input = normed;
+    head_norm = nullptr;
+  }
+  if (pass.logit_rows == LogitRows::none) return;
+  gpu::head(stream_, weights_.lm_head, head_input, head_norm, eps_, state_.sampling.data(),
+            state_.logits.data(), state_.head());
+}
+
+/// What gpu::decode_layers() runs in one kernel, in five a layer. Where a tap lies inside a fused kernel and
+/// is wanted, the part before it runs by itself, with the same device functions.
+void Cuda::decode_layers(const KvCache& cache, const Pass& pass) const {
   const model::Config& c = config_;
   float* const x = decode_.x.data();
   float* const normed = decode_.normed.data();
@@ -48,11 +76,8 @@ void Cuda::decode_step(const KvCache& cache, const Pass& pass) const {
   const int* const position = state_.state.data() + gpu::state_position;
   const auto hidden = static_cast<int>(c.hidden);
 
-  gpu::embed(stream_, weights_.embed_tokens, state_.state.data() + gpu::state_token, 1, x);
-  tap(pass, TapPoint::embed, 0, 1, c.hidden, x);
-
   for (std::size_t l = 0; l < c.n_layers; ++l) {
-    const DeviceLayer& w = weights_.layers[l];
+    const gpu::DeviceLayer& w = weights_.layers[l];
     const gpu::LayerCache layer = cache.layer(l);
 
     if (wanted(pass, TapPoint::attn_norm, l)) {
@@ -94,18 +119,23 @@ void Cuda::decode_step(const KvCache& cache, const Pass& pass) const {
     gpu::mlp_down(stream_, w.down_proj, decode_.gate.data(), x);
     tap(pass, TapPoint::block_out, l, 1, c.hidden, x);
   }
+}
 
-  const float* head_input = x;
-  const float* head_norm = weights_.final_norm;
-  if (wanted(pass, TapPoint::final_norm, 0)) {
-    gpu::rms_norm(stream_, x, weights_.final_norm, eps_, 1, hidden, normed);
-    tap(pass, TapPoint::final_norm, 0, 1, c.hidden, normed);
-    head_input = normed;
-    head_norm = nullptr;
-  }
-  if (pass.logit_rows == LogitRows::none) return;
-  gpu::head(stream_, weights_.lm_head, head_input, head_norm, eps_, state_.sampling.data(),
-            state_.logits.data(), state_.head());
+gpu::DecodeLayers Cuda::all_layers(const KvCache& cache) const {
+  return {attention_,
+          static_cast<int>(config_.n_layers),
+          eps_,
+          weights_.layers.front(),
+          persistent_.weights_apart,
+          cache.layer(0),
+          cache.layer_bytes(),
+          cache.angles(),
+          state_.state.data() + gpu::state_position,
+          decode_.x.data(),
+          decode_.qkv.data(),
+          decode_.gate.data(),
+          state_.partials(),
+          state_.arrivals.data()};
 }
 
 /// Many tokens: the same lines over all rows.
@@ -130,7 +160,7 @@ void Cuda::prefill(KvCache& cache, const Pass& pass) const {
   tap(pass, TapPoint::embed, 0, 1, c.hidden, x);
 
   for (std::size_t l = 0; l < c.n_layers; ++l) {
-    const DeviceLayer& w = weights_.layers[l];
+    const gpu::DeviceLayer& w = weights_.layers[l];
     const gpu::LayerCache layer = cache.layer(l);
 
     gpu::rms_norm(stream_, x, w.input_norm, eps_, rows, hidden, normed);

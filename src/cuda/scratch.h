@@ -65,6 +65,7 @@ struct DecodeState {
         peak(gpu::decode_splits * c.n_q_heads),
         mass(gpu::decode_splits * c.n_q_heads),
         partial(gpu::decode_splits * c.q_width()),
+        arrivals(2),
         host_state(gpu::state_size),
         host_sampling(1),
         host_ids(most_ahead),
@@ -74,7 +75,7 @@ struct DecodeState {
   static std::size_t bytes(const model::Config& c) {
     return sizeof(float) * (c.vocab_size + gpu::decode_splits * (2 * c.n_q_heads + c.q_width())) +
            head_blocks(c) * (2 * sizeof(float) + sizeof(int) + sizeof(double)) +
-           gpu::state_size * sizeof(int) + sizeof(gpu::Sampling) +
+           gpu::state_size * sizeof(int) + sizeof(gpu::Sampling) + 2 * sizeof(unsigned) +
            most_ahead * (sizeof(int) + sizeof(double));
   }
   static std::size_t head_blocks(const model::Config& c) {
@@ -95,6 +96,7 @@ struct DecodeState {
   DeviceArray<int> chosen_ids;             // [most_ahead]
   DeviceArray<double> chosen_logs;         // [most_ahead] log probabilities
   DeviceArray<float> peak, mass, partial;  // Partials
+  DeviceArray<unsigned> arrivals;          // [2] of the GridBarrier of decode_layers()
   gpu::PinnedArray<int> host_state;        // [state_size]
   gpu::PinnedArray<gpu::Sampling> host_sampling;
   gpu::PinnedArray<int> host_ids;

@@ -74,6 +74,8 @@ class Backend {
   /// Tokens that one forward call should take at most: bounds scratch memory, and a Ctrl-C waits for no more
   /// than this.
   virtual std::size_t preferred_chunk() const = 0;
+  /// How decode steps run, where --step is a choice: graph | persistent.
+  virtual std::string_view step() const { return ""; }
   /// Bytes of keys and values that a pass reads for each position it sees, all layers together.
   virtual std::size_t kv_position_bytes() const = 0;
   /// Runs the pass and stores keys and values of its positions, replacing any that stood there.
@@ -99,7 +101,8 @@ class Backend {
   virtual std::size_t continue_with(KvCache&, const Continuation&) const { return 0; }
 };
 
-/// The choices behind --backend, --threads, --isa, --kv, --act, --ctx, --prefill-chunk, --device and --sync.
+/// The choices behind --backend, --threads, --isa, --kv, --act, --ctx, --prefill-chunk, --device, --step and
+/// --sync.
 struct BackendOptions {
   std::string_view name = "auto";  ///< auto (the fastest here) | cuda | cpu | reference | cuda-emulated
   std::size_t threads = 0;         ///< 0: as many as there are processors
@@ -112,8 +115,9 @@ struct BackendOptions {
   std::optional<std::size_t> prefill_chunk =
       std::nullopt;  ///< rows of a forward call at most, if not what the backend prefers
   std::optional<std::size_t> device =
-      std::nullopt;   ///< number of the card, 0 if not given; with it auto takes the card or fails
-  bool sync = false;  ///< cuda: wait for every kernel, and name the one that fails
+      std::nullopt;  ///< number of the card, 0 if not given; with it auto takes the card or fails
+  std::string_view step = "graph";  ///< cuda: a decode step is a graph of kernels, or persistent: one kernel
+  bool sync = false;                ///< cuda: wait for every kernel, and name the one that fails
 };
 
 // What make_backend() refuses before weights are loaded.

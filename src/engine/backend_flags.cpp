@@ -21,6 +21,7 @@ std::vector<BackendFlag> given(const BackendOptions& options) {
   add(options.act != "f32", "--act", options.act, true, options.act == "int8" ? cpu : fast);
   add(options.isa != "auto", "--isa", options.isa, false, cpu);
   add(options.device.has_value(), "--device", std::to_string(options.device.value_or(0)), true, cuda);
+  add(options.step != "graph", "--step", options.step, false, cuda);
   add(options.sync, "--sync", "", false, cuda);
   return flags;
 }

@@ -25,6 +25,12 @@ cpu::Activations activations(std::string_view act) {
   fail(ExitCode::usage, "--act {}: unknown; there are f32, bf16 and int8", act);
 }
 
+bool persistent(std::string_view step) {
+  if (step == "graph") return false;
+  if (step == "persistent") return true;
+  fail(ExitCode::usage, "--step {}: unknown; there are graph and persistent", step);
+}
+
 /// Says which flags the backend that auto chose does not have.
 void note_without_effect(std::string_view backend, const BackendOptions& options) {
   if (!options.notice) return;
@@ -41,6 +47,7 @@ cuda::Options cuda_options(const BackendOptions& options) {
   made.fast = options.act == "bf16";
   made.prefill_chunk = options.prefill_chunk.value_or(made.prefill_chunk);
   made.context = options.context;
+  made.persistent = persistent(options.step);
   made.sync = options.sync;
   made.notice = options.notice;
   return made;
@@ -52,6 +59,7 @@ cuda::Options cuda_options(const BackendOptions& options) {
 void check_options(const BackendOptions& options) {
   kv_dtype(options.kv);
   activations(options.act);
+  persistent(options.step);
   const bool chosen = options.name == "auto", on_card = chosen && options.device;
   for (const BackendFlag& flag : flags_without_effect(on_card ? "cuda" : options.name, options)) {
     if (!chosen || (on_card && flag.decides))

@@ -39,6 +39,7 @@ complete -c fs -n "__fs_in generate logits eval bench" -l isa -x -a "auto portab
 complete -c fs -n "__fs_in generate logits eval bench" -l dtype -x -a "auto f32 f16 bf16 q8_0 int4" -d "Weight format in memory"
 complete -c fs -n "__fs_in generate logits eval bench" -l kv -x -a "f32 f16 bf16" -d "Format of keys and values in the cache"
 complete -c fs -n "__fs_in generate logits eval bench" -l act -x -a "f32 bf16 int8" -d "What activations are rounded to in products"
+complete -c fs -n "__fs_in generate logits eval bench" -l step -x -a "graph persistent" -d "How cuda runs a decode step"
 complete -c fs -n "__fs_in generate logits layer-diff eval bench quantize" -s t -l threads -x -d "Processor threads"
 complete -c fs -n "__fs_in generate logits layer-diff eval" -s c -l ctx -l ctx-size -x -d "Tokens of context at most"
 complete -c fs -n "__fs_in generate logits layer-diff eval bench" -l prefill-chunk -x -d "Tokens of a prompt that run at once"
