@@ -29,7 +29,7 @@ if rate is None:
 if name == "fs":
     print(json.dumps(dict(build="fs 0 (fake)", median_ts=rate, limit_share=rate / 100 if rate > 5 else None)))
 else:
-    print("a line of its own\\n[\\n  " + json.dumps(dict(build_commit="abc", avg_ts=rate)) + "\\n]")
+    print("a line of its own\\n[\\n  " + json.dumps(dict(build_commit="abc", avg_ts=0, samples_ts=[rate, rate / 2, 9 * rate])) + "\\n]")
 """
 
 
@@ -67,6 +67,8 @@ class BenchPeers(unittest.TestCase):
         self.assertEqual(calls[0][1:6], ["quantize", "-q", "--dtype", "q8_0", "synthetic:qwen3-0.6b"])
         self.assertEqual(calls[0][6], calls[2][2])  # what was written is what the peer reads
         self.assertIn("-fa", calls[2])
+        for call in calls[1:3]:
+            self.assertEqual(call[call.index("-r") + 1], "3")
         self.assertEqual(calls[1][-2:], ["--act", "int8"])
 
     def test_an_older_peer_spells_depths_its_own_way(self):
