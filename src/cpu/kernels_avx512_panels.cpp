@@ -222,7 +222,7 @@ void prepare(const float* x, size_t cols, float* prepared) {
 }
 
 /// sum += u · the four columns at x. What the compiler makes of the intrinsic loads them with an instruction
-/// of their own; that is 6 % slower.
+/// of their own; that is a few percent slower.
 inline void add_products(__m512i& sum, __m512i u, const int* x) {
   asm("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(u), "m"(*x));
 }
