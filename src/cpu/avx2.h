@@ -21,7 +21,6 @@ extern const CacheKernels avx2_cache_f32, avx2_cache_f16, avx2_cache_bf16;
 // Products of many tokens in fp32.
 inline constexpr std::size_t avx2_tile_rows = 6;  // 12 of 16 registers hold sums
 std::size_t avx2_tile_bytes(std::size_t cols);
-std::size_t avx2_panel_bytes(std::size_t cols);
 void avx2_pack(const float* x, std::size_t x_stride, std::size_t rows, std::size_t cols, std::byte* tile);
 void avx2_gemm(const std::byte* tiles, std::size_t n_tiles, const std::byte* panel, std::size_t cols,
                float* c, std::size_t ldc, bool accumulate);
@@ -30,8 +29,7 @@ namespace {
 
 /// fp32 products with panels as `panel` decodes them.
 template <decltype(GemmKernels::panel) panel>
-constexpr GemmKernels f32_gemm{avx2_tile_rows,   avx2_tile_bytes, avx2_pack,
-                               avx2_panel_bytes, panel,           avx2_gemm};
+constexpr GemmKernels f32_gemm{avx2_tile_rows, avx2_tile_bytes, avx2_pack, nullptr, panel, avx2_gemm};
 
 using std::size_t;
 

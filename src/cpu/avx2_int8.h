@@ -60,7 +60,7 @@ void gemm(const std::byte* tiles, size_t n_tiles, const std::byte* panel, size_t
 }
 
 template <class F>
-constexpr GemmKernels int8_gemm{F::tile_rows, F::tile_bytes, F::pack, F::panel_bytes, F::panel, gemm<F>};
+constexpr GemmKernels int8_gemm{F::tile_rows, F::tile_bytes, F::pack, nullptr, F::panel, gemm<F>};
 template <class F>
 constexpr Products int8_products{{F::prepared_floats, F::prepare, dots<F>}, &int8_gemm<F>};
 

@@ -23,7 +23,6 @@ extern const CacheKernels avx512_cache_f32, avx512_cache_f16, avx512_cache_bf16;
 // Products of many tokens in fp32.
 inline constexpr std::size_t avx512_tile_rows = 16;  // 512 tokens are whole tiles
 std::size_t avx512_tile_bytes(std::size_t cols);
-std::size_t avx512_panel_bytes(std::size_t cols);
 void avx512_pack(const float* x, std::size_t x_stride, std::size_t rows, std::size_t cols, std::byte* tile);
 void avx512_gemm(const std::byte* tiles, std::size_t n_tiles, const std::byte* panel, std::size_t cols,
                  float* c, std::size_t ldc, bool accumulate);
@@ -32,8 +31,7 @@ namespace {
 
 /// fp32 products with panels as `panel` decodes them.
 template <decltype(GemmKernels::panel) panel>
-constexpr GemmKernels f32_gemm{avx512_tile_rows, avx512_tile_bytes, avx512_pack, avx512_panel_bytes, panel,
-                               avx512_gemm};
+constexpr GemmKernels f32_gemm{avx512_tile_rows, avx512_tile_bytes, avx512_pack, nullptr, panel, avx512_gemm};
 
 using std::size_t;
 

@@ -37,8 +37,9 @@ struct GemmKernels {
   std::size_t tile_rows;
   std::size_t (*tile_bytes)(std::size_t cols);
   void (*pack)(const float* x, std::size_t x_stride, std::size_t rows, std::size_t cols, std::byte* tile);
-  /// panel_width rows as gemm() reads them, zero for r ≥ rows; of weights that are panels (PanelKernels) `w`
-  /// is one and first_col is even. Null where gemm() reads those themselves.  panel: [panel_bytes(cols)]
+  /// Where gemm() reads the weights' own panels (PanelKernels): bytes of their first columns. Else null, and
+  /// panel() makes panel_width rows as gemm() reads them, zero for r ≥ rows; of weights that are panels `w` is
+  /// one and first_col is even.  panel: at most four bytes a row and column of whole blocks
   std::size_t (*panel_bytes)(std::size_t cols);
   void (*panel)(const std::byte* w, std::size_t row_bytes, std::size_t rows, std::size_t first_col,
                 std::size_t cols, std::byte* panel);

@@ -81,9 +81,6 @@ struct Int4 {
   static constexpr size_t tile_rows = 6, steps = int8_block / 4;
   static size_t groups_of(size_t cols) { return (cols + elements - 1) / elements; }
   static size_t tile_bytes(size_t cols) { return groups_of(cols) * in_group * (steps + 2) * tile_rows * 4; }
-  static size_t panel_bytes(size_t cols) {
-    return groups_of(cols) * (in_group * steps + 1) * panel_width * 4;
-  }
 
   /// A block of a tile: [steps][tile_rows] of four digits, then [tile_rows] what sums start from, twice in 16
   /// bits, then [tile_rows] d.

@@ -53,7 +53,6 @@ struct Q8_0 {
   // multiplies and adds the pairs of eight rows.
   static constexpr size_t tile_rows = 6, steps = int8_block / 2;
   static size_t tile_bytes(size_t cols) { return blocks_of(cols) * (steps + 1) * tile_rows * 4; }
-  static size_t panel_bytes(size_t cols) { return blocks_of(cols) * (steps + 1) * panel_width * 4; }
 
   /// A block of a tile: [steps][tile_rows] pairs, then [tile_rows] d.
   static void pack(const float* x, size_t x_stride, size_t rows, size_t cols, std::byte* tile) {

@@ -4,7 +4,6 @@
 namespace fs::cpu {
 
 std::size_t avx512_tile_bytes(std::size_t cols) { return cols * avx512_tile_rows * sizeof(float); }
-std::size_t avx512_panel_bytes(std::size_t cols) { return cols * panel_width * sizeof(float); }
 
 void avx512_pack(const float* x, std::size_t x_stride, std::size_t rows, std::size_t cols, std::byte* tile) {
   pack<avx512_tile_rows>(x, x_stride, rows, cols, reinterpret_cast<float*>(tile));

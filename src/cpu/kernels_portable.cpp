@@ -102,7 +102,6 @@ void tile(const float* a, std::size_t row_step, std::size_t k_step, const float*
 constexpr std::size_t tile_rows = 4;
 
 std::size_t tile_bytes(std::size_t cols) { return cols * tile_rows * sizeof(float); }
-std::size_t panel_bytes(std::size_t cols) { return cols * panel_width * sizeof(float); }
 
 void pack(const float* x, std::size_t x_stride, std::size_t rows, std::size_t cols, std::byte* tile) {
   auto* const to = reinterpret_cast<float*>(tile);
@@ -235,7 +234,7 @@ void scale(float* x, float factor, std::size_t n) {
 }
 
 template <Dtype dtype>
-constexpr GemmKernels gemm_kernels{tile_rows, tile_bytes, pack, panel_bytes, panel<dtype>, gemm};
+constexpr GemmKernels gemm_kernels{tile_rows, tile_bytes, pack, nullptr, panel<dtype>, gemm};
 template <Dtype dtype>
 constexpr WeightKernels weight_kernels{{{nullptr, nullptr, dots<dtype>}, &gemm_kernels<dtype>}};
 template <Dtype dtype>
