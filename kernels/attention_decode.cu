@@ -51,8 +51,12 @@ void attention_decode(Stream& stream, const AttentionShape& shape, const float* 
     using Element = std::remove_pointer_t<decltype(element)>;
     const auto floats = static_cast<std::size_t>(shared_floats(shape.pitch(), heads));
     launch(stream,
-           {"attention_decode", static_cast<unsigned>(shape.n_q_heads / heads), decode_splits, decode_threads,
-            floats * sizeof(float)},
+           {"attention_decode",
+            static_cast<unsigned>(shape.n_q_heads / heads),
+            decode_splits,
+            decode_threads,
+            floats * sizeof(float),
+            {0, key_value_bytes(shape, cache.format)}},
            kernel, shape.n_q_heads, shape.n_kv_heads, shape.head_dim, shape.pitch(), qkv, rotated,
            rotation.q_norm, rotation.k_norm, rotation.angles, rotation.eps, static_cast<Element*>(cache.keys),
            static_cast<Element*>(cache.values), position, partials.peak, partials.mass, partials.mixed);

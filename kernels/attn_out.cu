@@ -21,7 +21,12 @@ void attn_out(Stream& stream, const AttentionShape& shape, const DeviceMatrix& o
   with_format(o_proj.format, [&](auto weights) {
     using Weights = decltype(weights);
     launch(stream,
-           {"attn_out", gemv_blocks(o_proj.rows), 1, gemv_threads, staged_bytes<Weights>(o_proj.chunks)},
+           {"attn_out",
+            gemv_blocks(o_proj.rows),
+            1,
+            gemv_threads,
+            staged_bytes<Weights>(o_proj.chunks),
+            {stored_bytes(o_proj)}},
            attn_out_kernel<Weights>, o_proj.data, o_proj.scales, o_proj.rows, o_proj.cols, o_proj.chunks,
            shape.n_q_heads, shape.head_dim, partials.peak, partials.mass, partials.mixed, position, mixed, x);
   });

@@ -117,8 +117,12 @@ void with_kernel(const DecodeLayers& in, Use use) {
     const unsigned blocks = std::max(
         {gemv_blocks(w.qkv.rows, rows_at_once<Weights>), gemv_blocks(w.o_proj.rows),
          gemv_blocks(w.gate_proj.rows, swiglu_rows_each<Weights, AsStage>), gemv_blocks(w.down_proj.rows)});
-    use(decode_layers_kernel<Weights>, LaunchShape{"decode_layers", blocks, 1, gemv_threads, bytes, true},
-        of_team);
+    const std::size_t matrices = stored_bytes(w.qkv) + stored_bytes(w.o_proj) + stored_bytes(w.gate_proj) +
+                                 stored_bytes(w.up_proj) + stored_bytes(w.down_proj);
+    const auto n_layers = static_cast<std::size_t>(in.n_layers);
+    const Reads reads = {n_layers * matrices, n_layers * key_value_bytes(in.shape, in.cache.format)};
+    use(decode_layers_kernel<Weights>,
+        LaunchShape{"decode_layers", blocks, 1, gemv_threads, bytes, reads, true}, of_team);
   });
 }
 

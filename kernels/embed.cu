@@ -38,8 +38,14 @@ embed_kernel(const unsigned char* table, const F16* scales, int hidden, int chun
 void embed(Stream& stream, const DeviceMatrix& table, const int* tokens, int rows, float* x) {
   with_format(table.format, [&](auto weights) {
     using Weights = decltype(weights);
-    launch(stream, {"embed", static_cast<unsigned>(rows), 1, embed_threads}, embed_kernel<Weights>,
-           table.data, table.scales, table.cols, table.chunks, tokens, x);
+    launch(stream,
+           {"embed",
+            static_cast<unsigned>(rows),
+            1,
+            embed_threads,
+            0,
+            {static_cast<std::size_t>(rows) * row_bytes(table)}},
+           embed_kernel<Weights>, table.data, table.scales, table.cols, table.chunks, tokens, x);
   });
 }
 

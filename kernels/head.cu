@@ -70,8 +70,12 @@ void head(Stream& stream, const DeviceMatrix& lm_head, const float* x, const flo
   with_format(lm_head.format, [&](auto weights) {
     using Weights = decltype(weights);
     launch(stream,
-           {"head", static_cast<unsigned>(head_blocks(lm_head.rows)), 1, gemv_threads,
-            staged_bytes<Weights>(lm_head.chunks)},
+           {"head",
+            static_cast<unsigned>(head_blocks(lm_head.rows)),
+            1,
+            gemv_threads,
+            staged_bytes<Weights>(lm_head.chunks),
+            {stored_bytes(lm_head)}},
            head_kernel<Weights>, lm_head.data, lm_head.scales, lm_head.rows, lm_head.cols, lm_head.chunks, x,
            norm, eps, sampling, logits, found.best_logit, found.best_id, found.peak, found.mass);
   });

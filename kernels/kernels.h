@@ -40,13 +40,21 @@ struct DeviceMatrix {
   const unsigned char* data = nullptr;  ///< [rows, chunks, 16]
   const F16* scales = nullptr;          ///< [rows, chunks / chunks_per_scale, rounded up]
 };
+/// A row of it.
+inline constexpr std::size_t row_bytes(const DeviceMatrix& m) {
+  const auto chunks = static_cast<std::size_t>(m.chunks), per_scale = chunks_per_scale(m.format);
+  return 16 * chunks + (per_scale == 0 ? 0 : (chunks + per_scale - 1) / per_scale * sizeof(F16));
+}
+inline constexpr std::size_t stored_bytes(const DeviceMatrix& m) {
+  return static_cast<std::size_t>(m.rows) * row_bytes(m);
+}
 
 /// The widths of attention.
 struct AttentionShape {
   int n_q_heads = 0, n_kv_heads = 0, head_dim = 0;
   /// Values from one cached head to the next: head_dim rounded up to whole vectors of any format, the rest
   /// zero.
-  int pitch() const { return (head_dim + 7) / 8 * 8; }
+  constexpr int pitch() const { return (head_dim + 7) / 8 * 8; }
   int q_width() const { return n_q_heads * head_dim; }
   int kv_width() const { return n_kv_heads * head_dim; }
   int qkv_width() const { return q_width() + 2 * kv_width(); }
@@ -73,6 +81,10 @@ struct LayerCache {
   void* keys = nullptr;
   void* values = nullptr;
 };
+/// Of one position.
+inline constexpr std::size_t key_value_bytes(const AttentionShape& shape, KvFormat format) {
+  return 2 * static_cast<std::size_t>(shape.n_kv_heads * shape.pitch()) * kv_element_bytes(format);
+}
 
 /// The weights and angles that turn projections into queries and keys.
 struct Rotation {

@@ -17,7 +17,13 @@ mlp_down_kernel(const unsigned char* down, const F16* scales, int rows, int cols
 void mlp_down(Stream& stream, const DeviceMatrix& down, const float* act, float* x) {
   with_format(down.format, [&](auto weights) {
     using Weights = decltype(weights);
-    launch(stream, {"mlp_down", gemv_blocks(down.rows), 1, gemv_threads, staged_bytes<Weights>(down.chunks)},
+    launch(stream,
+           {"mlp_down",
+            gemv_blocks(down.rows),
+            1,
+            gemv_threads,
+            staged_bytes<Weights>(down.chunks),
+            {stored_bytes(down)}},
            mlp_down_kernel<Weights>, down.data, down.scales, down.rows, down.cols, down.chunks, act, x);
   });
 }

@@ -19,8 +19,12 @@ void norm_qkv(Stream& stream, const DeviceMatrix& qkv, const float* x, const flo
   with_format(qkv.format, [&](auto weights) {
     using Weights = decltype(weights);
     launch(stream,
-           {"norm_qkv", gemv_blocks(qkv.rows, rows_at_once<Weights>), 1, gemv_threads,
-            staged_bytes<Weights>(qkv.chunks)},
+           {"norm_qkv",
+            gemv_blocks(qkv.rows, rows_at_once<Weights>),
+            1,
+            gemv_threads,
+            staged_bytes<Weights>(qkv.chunks),
+            {stored_bytes(qkv)}},
            norm_qkv_kernel<Weights>, qkv.data, qkv.scales, qkv.rows, qkv.cols, qkv.chunks, x, norm, eps, out);
   });
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "build.h"
+#include "launch_shape.h"
 
 /// The host's side of a device: memory, streams, events and graphs. Implemented twice, over the CUDA runtime
 /// and by the emulator. Every function throws Error(device) naming the call that failed.
@@ -26,6 +27,8 @@ std::vector<DeviceInfo> devices(std::string& reason);
 void select_device(int index);
 /// Whether the selected device has what linear_tensor() needs: bf16 products and asynchronous copies.
 bool tensor_cores();
+/// Bytes of the last cache before the selected device's memory.
+std::size_t cache_bytes();
 /// Bytes that can still be allocated on the selected device.
 std::size_t free_memory();
 
@@ -41,12 +44,17 @@ class Stream {
   void synchronize();
   bool waits() const { return waits_; }
 
+  /// From now on each launch happens only if `wanted` says so: for those who look at kernels one by one.
+  void choose_launches(std::function<bool(const LaunchShape&)> wanted) { wanted_ = std::move(wanted); }
+  bool wants(const LaunchShape& shape) const { return !wanted_ || wanted_(shape); }
+
   struct State;
   State& state() const { return *state_; }
 
  private:
   std::unique_ptr<State> state_;
   bool waits_;
+  std::function<bool(const LaunchShape&)> wanted_;
 };
 
 /// A point in a stream's work.

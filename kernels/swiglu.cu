@@ -34,8 +34,12 @@ void swiglu(Stream& stream, const DeviceMatrix& gate, const DeviceMatrix& up, co
   with_format(gate.format, [&](auto weights) {
     using Weights = decltype(weights);
     launch(stream,
-           {"swiglu", gemv_blocks(gate.rows, swiglu_rows_each<Weights, AsKernel>), 1, gemv_threads,
-            staged_bytes<Weights>(gate.chunks)},
+           {"swiglu",
+            gemv_blocks(gate.rows, swiglu_rows_each<Weights, AsKernel>),
+            1,
+            gemv_threads,
+            staged_bytes<Weights>(gate.chunks),
+            {stored_bytes(gate) + stored_bytes(up)}},
            swiglu_kernel<Weights>, gate.data, gate.scales, up.data, up.scales, gate.rows, gate.cols,
            gate.chunks, x, norm, eps, act);
   });

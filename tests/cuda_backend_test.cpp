@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "backend_checks.h"
@@ -355,6 +357,40 @@ TEST(CudaBackend, PicksTheReferencesTokensOnTheBundledModel) {
   expect_same_taps(taps_of(*cuda, {}, prompt), taps_of(*reference, {}, prompt), "a prompt");
 }
 
+TEST(CudaBackend, TimesEachKernelOfAStepAndLeavesTheSessionAsItWas) {
+  const model::Config config = small_config();
+  const std::size_t layers = config.n_layers;
+  using Launches = std::vector<std::pair<std::string, std::size_t>>;
+  const Launches graph = {{"embed", 1},         {"norm_qkv", layers}, {"attention_decode", layers},
+                          {"attn_out", layers}, {"swiglu", layers},   {"mlp_down", layers},
+                          {"head", 1}};
+  const Launches persistent = {{"embed", 1}, {"decode_layers", 1}, {"head", 1}};
+  const auto tokens = some_tokens(9, config.vocab_size);
+  for (const bool as_one : {false, true}) {
+    for (const bool sync : {false, true}) {
+      const auto cuda = make_backend(config, synthetic_weights(config), {.persistent = as_one, .sync = sync});
+      if (as_one && cuda->step() != "persistent") continue;  // this device has no room for it, as it says
+      Session session(*cuda, 10);
+      session.forward(std::span(tokens).first(8));
+      Launches found;
+      for (const engine::KernelTime& kernel : session.time_kernels(3)) {
+        found.emplace_back(kernel.name, kernel.launches);
+        EXPECT_EQ(kernel.seconds.size(), 3U);
+        for (const double seconds : kernel.seconds) EXPECT_GT(seconds, 0) << kernel.name;
+        EXPECT_GT(kernel.bytes, 0) << kernel.name;
+      }
+      EXPECT_EQ(found, as_one ? persistent : graph) << sync;
+      EXPECT_EQ(session.position(), 8U);
+      const auto logits = session.forward(std::span(tokens).last(1));
+      const auto want = stepwise(*cuda, tokens, 1);
+      EXPECT_TRUE(std::equal(logits.begin(), logits.end(), want.end() - config.vocab_size)) << as_one << sync;
+      session.forward(std::span(tokens).last(1));
+      EXPECT_THROW(session.time_kernels(1), Error);  // no position is left
+    }
+  }
+  EXPECT_GT(cuda_of(config)->copy_rate(), 1e6);
+}
+
 #if defined(FS_EMULATED)
 TEST(CudaBackend, NeedsNoTensorCores) {  // a card of before 8.0 has none for bf16
   gpu::emulator::stand_in().cards[0].major = 7;
@@ -363,6 +399,27 @@ TEST(CudaBackend, NeedsNoTensorCores) {  // a card of before 8.0 has none for bf
   const auto tokens = some_tokens(17, config.vocab_size);
   expect_same_taps(taps_of(*cuda_of(config), {}, tokens), taps_of(*reference_of(config), {}, tokens), "7.5");
   gpu::emulator::stand_in() = {};
+}
+
+/// What each kernel streams in a step behind 70 tokens, which is what its launcher declares.
+std::map<std::string, std::size_t> streamed_by_step(const Backend& backend, std::size_t embedding_scales) {
+  Session session(backend, 80);
+  session.forward(some_tokens(70, backend.config().vocab_size));
+  const auto before = gpu::emulator::streamed_bytes();
+  session.forward(std::vector<TokenId>{301});
+  auto streamed = gpu::emulator::streamed_bytes();
+  for (const auto& [kernel, bytes] : before) streamed[kernel] -= bytes;
+  session.rewind(70);
+  auto timed = gpu::emulator::streamed_bytes();
+  const auto kernels = session.time_kernels(2);
+  for (const engine::KernelTime& kernel : kernels) {
+    const std::size_t not_streamed = kernel.name == "embed" ? embedding_scales : 0;
+    EXPECT_EQ(kernel.bytes, static_cast<double>(streamed[kernel.name] + not_streamed)) << kernel.name;
+    // In a whole step, once to warm up and twice for a time: no kernel ran while another one was timed.
+    EXPECT_EQ(gpu::emulator::streamed_bytes().at(kernel.name),
+              timed[kernel.name] + 4 * streamed[kernel.name]);
+  }
+  return streamed;
 }
 
 TEST(CudaBackend, ReadsEachWeightAndEachKeyOnceAStep) {
@@ -386,18 +443,24 @@ TEST(CudaBackend, ReadsEachWeightAndEachKeyOnceAStep) {
       }
     }
     const model::Matrix& table = weights.embed_tokens;
-    const std::size_t embedding = packed(table, format_of(table.dtype)).chunks.size() / table.rows;
-    const auto cuda = make_backend(config, weights, {});
-    Session session(*cuda, 80);
-    session.forward(some_tokens(70, config.vocab_size));
+    const PackedMatrix packed_table = packed(table, format_of(table.dtype));
+    const std::size_t embedding = packed_table.chunks.size() / table.rows;
+    const std::size_t embedding_scales = packed_table.scales.size() * sizeof(gpu::F16) / table.rows;
     const std::size_t keys_and_values = config.n_layers * 2 * 71 * config.kv_width() * sizeof(float);
-    const std::size_t before = gpu::emulator::streamed_bytes();
-    session.forward(std::vector<TokenId>{301});
-    const std::size_t moved = gpu::emulator::streamed_bytes() - before;
-    EXPECT_EQ(moved, packed_bytes + embedding + keys_and_values) << model::name(dtype);
+    SCOPED_TRACE(model::name(dtype));
+    const auto cuda = make_backend(config, weights, {});
+    std::size_t moved = 0;
+    for (const auto& [kernel, bytes] : streamed_by_step(*cuda, embedding_scales)) moved += bytes;
+    EXPECT_EQ(moved, packed_bytes + embedding + keys_and_values);
+    if (dtype == model::Dtype::q8_0) {
+      const auto persistent = make_backend(config, weights, {.kv = model::Dtype::f16, .persistent = true});
+      EXPECT_EQ(persistent->step(), "persistent");
+      EXPECT_GT(streamed_by_step(*persistent, embedding_scales)["decode_layers"], 0U);
+    }
     EXPECT_LE(static_cast<double>(moved), 1.02 * static_cast<double>(stored_bytes + keys_and_values));
   }
 }
+
 #endif
 
 TEST(CudaBackend, RefusesADeviceThatIsNotThere) {

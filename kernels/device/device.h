@@ -58,6 +58,7 @@ unsigned resident_blocks(const LaunchShape& shape, void (*kernel)(Parameters...)
 template <class... Parameters, class... Arguments>
 void launch(Stream& stream, const LaunchShape& shape, void (*kernel)(Parameters...), Arguments... arguments) {
   static_assert(sizeof...(Parameters) == sizeof...(Arguments));
+  if (!stream.wants(shape)) return;
   allow_shared_memory(shape, kernel);
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(shape.blocks_x, shape.blocks_y);

@@ -40,6 +40,7 @@ CooperativeLimits cooperative_limits() {
           static_cast<std::size_t>(attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin))};
 }
 bool tensor_cores() { return compute_capability_major() >= 8; }
+std::size_t cache_bytes() { return static_cast<std::size_t>(attribute(cudaDevAttrL2CacheSize)); }
 
 std::vector<DeviceInfo> devices(std::string& reason) {
   int count = 0;

@@ -75,6 +75,7 @@ unsigned resident_blocks(const LaunchShape& shape, void (*)(Parameters...)) {
 template <class... Parameters, class... Arguments>
 void launch(Stream& stream, const LaunchShape& shape, void (*kernel)(Parameters...), Arguments... arguments) {
   static_assert(sizeof...(Parameters) == sizeof...(Arguments));
+  if (!stream.wants(shape)) return;
   const std::tuple<Parameters...> bound(arguments...);
   std::apply(
       [&](const auto&... each) {

@@ -7,6 +7,8 @@
 #include <map>
 #include <mutex>
 #include <new>
+#include <string>
+#include <utility>
 
 #include "base/error.h"
 #include "emulator/fault.h"
@@ -133,7 +135,8 @@ DeviceMemory& device() {
   return memory;
 }
 
-std::size_t streamed = 0;
+std::size_t streamed = 0;  // by the kernel that runs
+std::map<std::string, std::size_t> streamed_by_kernel;
 std::size_t selected = 0;  // card
 
 struct Pinned {
@@ -172,8 +175,9 @@ StandIn& stand_in() {
 }
 const StandIn::Card& selected_card() { return stand_in().cards.at(selected); }
 
-std::size_t streamed_bytes() { return streamed; }
+const std::map<std::string, std::size_t>& streamed_bytes() { return streamed_by_kernel; }
 void count_streamed(std::size_t bytes) { streamed += bytes; }
+void end_streamed(const char* kernel) { streamed_by_kernel[kernel] += std::exchange(streamed, 0); }
 
 void check_red_zones() { device().check_red_zones(); }
 
@@ -186,6 +190,7 @@ inline namespace FS_GPU_BUILD {
 
 void select_device(int index) { emulator::selected = static_cast<std::size_t>(index); }
 bool tensor_cores() { return emulator::selected_card().major >= 8; }
+std::size_t cache_bytes() { return emulator::selected_card().cache; }
 std::size_t free_memory() { return emulator::device().free(); }
 
 void* allocate_device(std::size_t bytes) { return emulator::device().allocate(bytes); }

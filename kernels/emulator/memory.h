@@ -1,5 +1,7 @@
 #pragma once
 #include <cstddef>
+#include <map>
+#include <string>
 
 /// Device memory: host memory that only kernels and copies may touch. It starts as NaN (all bits set), and a
 /// host access to it ends the program with a signal, as on a machine with a card.
@@ -16,10 +18,12 @@ bool is_pinned(const void* address);
 /// Throws Fault if something was written between the allocations.
 void check_red_zones();
 
-/// Bytes that kernels have read with load_streaming() and load_once(), weights, keys and values, since the
+/// Bytes that each kernel has read with load_streaming() and load_once(), weights, keys and values, since the
 /// program began.
-std::size_t streamed_bytes();
+const std::map<std::string, std::size_t>& streamed_bytes();
+/// By the kernel that runs; the kernel they belong to is named when it ends.
 void count_streamed(std::size_t bytes);
+void end_streamed(const char* kernel);
 
 /// While it lives, device memory can be read and written.
 class OpenDeviceMemory {

@@ -7,6 +7,8 @@
 #include <numeric>
 #include <utility>
 
+#include "emulator/memory.h"
+
 namespace fs::gpu::emulator {
 namespace {
 
@@ -260,6 +262,7 @@ void run_grid(const Launch& launch) {
     grid.resident = std::min(interleaved, blocks - first);
     run_blocks(order, first);
   }
+  end_streamed(launch.kernel);
   grid.launch = nullptr;
   if (grid.failure) std::rethrow_exception(std::exchange(grid.failure, nullptr));
 }

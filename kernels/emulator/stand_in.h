@@ -13,6 +13,7 @@ struct StandIn {
     int major = 9, minor = 0;
     std::size_t memory = std::size_t{1} << 36U;  ///< bytes
     unsigned multiprocessors = 4;                ///< that a cooperative launch may use; 0: there is none
+    std::size_t cache = std::size_t{1} << 16U;   ///< bytes
   };
   std::vector<Card> cards = {Card{}};
   std::string no_driver;  ///< why there are no cards, if there are none

@@ -180,8 +180,7 @@ unsigned resident_blocks(const LaunchShape& shape) {
 void enqueue(Stream& stream, Launch launch) {
   const char* const kernel = launch.kernel;
   const unsigned blocks = launch.grid.x * launch.grid.y;
-  if (launch.cooperative &&
-      blocks > resident_blocks({kernel, 1, 1, launch.block.x, launch.shared_bytes, true})) {
+  if (launch.cooperative && blocks > resident_blocks({kernel, 1, 1, launch.block.x, launch.shared_bytes})) {
     fail(ExitCode::device, "CUDA: {}: too many blocks in cooperative launch", kernel);
   }
   stream.state().push([launch = std::move(launch)] {

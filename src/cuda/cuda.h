@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "cuda/backend.h"
 #include "cuda/blas.h"
@@ -16,7 +17,7 @@
 #include "runtime.h"
 
 /// The backend's class. passes.cpp holds the layer loops and the taps, choosing.cpp the decode steps that
-/// choose their next token themselves.
+/// choose their next token themselves, kernel_times.cpp what benchmarks ask.
 namespace fs::cuda::FS_GPU_BUILD {
 
 using engine::LogitRows;
@@ -58,6 +59,9 @@ class Cuda final : public engine::Backend {
 
   void forward(engine::KvCache& kv_cache, const Pass& pass) const override;
   std::size_t continue_with(engine::KvCache& kv_cache, const engine::Continuation& wanted) const override;
+  double copy_rate() const override;
+  std::vector<engine::KernelTime> time_kernels(engine::KvCache& kv_cache, std::size_t position,
+                                               std::size_t repetitions) const override;
 
  private:
   static std::unique_ptr<Blas> open_blas(const Options& options) {

@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/types.h"
 #include "engine/sampler.h"
@@ -49,6 +50,15 @@ struct Continuation {
   const Sampler& sampler;
   std::span<const TokenId> stop_ids;  ///< no step follows the choice of one of these
   std::span<Choice> choices;          ///< out: as many steps at most, one or more
+};
+
+/// All launches of one kernel in a decode step.
+struct KernelTime {
+  std::string name;  ///< "swiglu"
+  std::size_t launches = 0;
+  double bytes = 0;  ///< that they must read from the device's memory
+  std::vector<double>
+      seconds;  ///< of all of them, one behind another without the other kernels; [repetitions]
 };
 
 /// Hands `values` [rows, heads, width] to the pass's observer if it wants them. Rows are the last ones of the
@@ -99,6 +109,18 @@ class Backend {
   /// Returns how many; if fewer than asked for and no stop id, the step after the last is one for forward().
   /// 0 in particular: this backend, or this sampler, is not one of those.
   virtual std::size_t continue_with(KvCache&, const Continuation&) const { return 0; }
+
+  // For benchmarks, of backends with a device of their own.
+
+  /// Bytes a second that its memory copies, each read and written one counted as one, measured now; 0: its
+  /// memory is the host's.
+  virtual double copy_rate() const { return 0; }
+  /// Times each kernel of a decode step at `position`, in the order of their first launches. Values there and
+  /// behind it are undefined afterwards. Empty: there are no kernels.
+  virtual std::vector<KernelTime> time_kernels(KvCache&, std::size_t /*position*/,
+                                               std::size_t /*repetitions*/) const {
+    return {};
+  }
 };
 
 /// The choices behind --backend, --threads, --isa, --kv, --act, --ctx, --prefill-chunk, --device, --step and

@@ -108,6 +108,12 @@ std::span<const float> Session::forward(std::span<const TokenId> tokens, const F
   return std::span(logits_).last(vocab_size);
 }
 
+std::vector<KernelTime> Session::time_kernels(std::size_t repetitions) {
+  check(std::vector<TokenId>{0});
+  ahead_.choices.clear();
+  return backend_.time_kernels(*cache_, position(), repetitions);
+}
+
 void Session::rewind(std::size_t position) {
   if (position > tokens_.size()) {
     fail(ExitCode::usage, "cannot rewind to position {}: the session stands at {}", position, tokens_.size());

@@ -50,6 +50,10 @@ class Session {
   Choice next(std::span<const TokenId> tokens, const Sampler& sampler, const Lookahead& lookahead,
               const ForwardOptions& options = {});
 
+  /// Times each kernel of the step that comes next, for benchmarks (Backend::time_kernels()); the session
+  /// stays as it is. Throws Error(usage) if the context is full.
+  std::vector<KernelTime> time_kernels(std::size_t repetitions);
+
   /// Forgets everything from `position` on; the next forward() continues there. Throws Error(usage) beyond
   /// position().
   void rewind(std::size_t position);
