@@ -170,6 +170,98 @@ TEST(Bench, CsvHasOneHeaderAndQuotesWhatNeedsIt) {
   EXPECT_EQ(cells(lines[0]), cells(lines[2]));
 }
 
+/// A decode step of a model of three layers, through the emulator.
+std::vector<std::string> kernels(const std::vector<std::string>& more) {
+  std::vector<std::string> args = {
+      "bench", "-q", "-m", "synthetic:tiny-odd", "--backend", "cuda-emulated", "-p", "4", "-n",
+      "1",     "-r", "3",  "--kernels"};
+  args.insert(args.end(), more.begin(), more.end());
+  return args;
+}
+
+TEST(Bench, TimesTheKernelsOfAStep) {
+  const Outcome outcome = fs(kernels({"-d", "0,40", "-np", "1,2", "--json"}));
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const Json rows = Json::parse(outcome.out)["results"];
+  ASSERT_EQ(rows.size(), 6U);
+  std::vector<double> attention;
+  for (const Json& row : rows) {
+    const double copies = row["copy_bytes_per_second"].get<double>();
+    EXPECT_GT(copies, 1e6);
+    ASSERT_EQ(row.contains("kernels"), row["n_gen"] == 1 && row["n_parallel"] == 1);
+    if (row["n_gen"] == 1) {
+      EXPECT_EQ(row["limited_by"], "memory");
+      EXPECT_NEAR(row["limit_share"].get<double>() * copies, row["bytes_per_second"].get<double>(), 1);
+    } else {
+      EXPECT_EQ(row["limit_ts"], nullptr);
+    }
+    if (!row.contains("kernels")) continue;
+    std::vector<std::string> names;
+    double bytes = 0;
+    for (const Json& kernel : row["kernels"]) {
+      names.push_back(kernel["kernel"]);
+      const bool once = kernel["kernel"] == "embed" || kernel["kernel"] == "head";
+      EXPECT_EQ(kernel["launches"], once ? 1 : 3);
+      auto seconds = kernel["samples_seconds"].get<std::vector<double>>();
+      ASSERT_EQ(seconds.size(), 3U);
+      std::sort(seconds.begin(), seconds.end());
+      EXPECT_EQ(kernel["seconds"].get<double>(), seconds[1]);
+      const double rate = kernel["bytes_per_second"].get<double>();
+      EXPECT_NEAR(rate * seconds[1], kernel["bytes"].get<double>(), 1e-6);
+      EXPECT_NEAR(kernel["limit_share"].get<double>() * copies, rate, 1e-6 * rate);
+      bytes += kernel["bytes"].get<double>();
+      if (kernel["kernel"] == "attention_decode") attention.push_back(kernel["bytes"].get<double>());
+    }
+    EXPECT_EQ(names, (std::vector<std::string>{"embed", "norm_qkv", "attention_decode", "attn_out", "swiglu",
+                                               "mlp_down", "head"}));
+    // The norms, which cost counts too, come to a few bytes.
+    EXPECT_NEAR(bytes, row["bytes_per_token"].get<double>(), 0.02 * bytes);
+  }
+  ASSERT_EQ(attention.size(), 2U);
+  EXPECT_EQ(attention[1], 41 * attention[0]);
+}
+
+TEST(Bench, ShowsKernelsBehindTheRowsAndAnythingOnStandardErrorToo) {
+  const Outcome outcome = fs(kernels({"--step", "persistent", "-oe", "jsonl"}));
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const auto lines = lines_of(outcome.out);
+  const auto at = [&](const std::string& begin) {
+    const auto found = std::find_if(lines.begin(), lines.end(),
+                                    [&](const std::string& line) { return line.starts_with(begin); });
+    return found - lines.begin();
+  };
+  EXPECT_LT(at("| tiny-odd | bf16  |"), at("cuda-emulated: memory copies "));
+  EXPECT_LT(at("cuda-emulated: memory copies "),
+            at("tg1, bf16, cuda-emulated, kv f32, act f32, step persistent: "));
+  EXPECT_LT(at("| embed            |        1 |"), at("| decode_layers    |        1 |"));
+  EXPECT_LT(at("| decode_layers    |        1 |"), at("| all              |        3 |"));
+  EXPECT_LT(at("| all              |        3 |"), std::ssize(lines));
+  const auto aside = lines_of(outcome.err);
+  ASSERT_EQ(aside.size(), 2U) << outcome.err;
+  EXPECT_EQ(Json::parse(aside[0])["test"], "pp4");
+  EXPECT_EQ(Json::parse(aside[1])["kernels"].size(), 3U);
+
+  const Outcome without =
+      fs(quick({"--no-roofline", "--backend", "cpu", "--output-err", "csv", "-o", "jsonl"}));
+  EXPECT_EQ(lines_of(without.out).size(), 2U);
+  EXPECT_EQ(lines_of(without.err).size(), 3U);
+}
+
+TEST(Bench, SaysWhereThereAreNoKernelsToTime) {
+  const Outcome outcome = fs(quick({"--kernels", "--no-roofline"}));
+  EXPECT_EQ(outcome.code, 0);
+  if (outcome.out.find("| cuda ") == std::string::npos) {
+    EXPECT_NE(outcome.err.find("fs: --kernels: backend cpu has none\n"), std::string::npos) << outcome.err;
+  }
+  EXPECT_EQ(fs(kernels({"--no-roofline", "-d", "20"})).code, 0);
+  expect_error(fs(quick({"--kernels", "--backend", "cuda-emulated,cpu"})), 2,
+               "--kernels: not for backend cpu, only for cuda and cuda-emulated");
+  expect_error(fs(kernels({"-o", "csv"})), 2, "--kernels: csv has no room for them");
+  expect_error(fs(kernels({"-oe", "csv"})), 2, "--kernels: csv has no room for them");
+  expect_error(fs(kernels({"-np", "2"})), 2, "--kernels: it is for decoding one sequence");
+  expect_error(fs(kernels({"-oe", "xml"})), 2, "-oe: \"xml\" is unknown");
+}
+
 TEST(Bench, WrongUseIsRefusedBeforeWeightsAreLoaded) {
   const std::string odd = "synthetic:tiny-odd";
   expect_error(fs({"bench", "-m", odd, "-p", "0", "-n", "0"}), 2, "-p and -n are both 0");

@@ -392,6 +392,13 @@ TEST(CudaBackend, TimesEachKernelOfAStepAndLeavesTheSessionAsItWas) {
 }
 
 #if defined(FS_EMULATED)
+TEST(CudaBackend, CopiesNothingWhereThereIsNoRoom) {
+  const auto cuda = cuda_of(small_config());
+  gpu::emulator::stand_in().cards[0].memory -= gpu::free_memory() - 1000;
+  EXPECT_EQ(cuda->copy_rate(), 0);
+  gpu::emulator::stand_in() = {};
+}
+
 TEST(CudaBackend, NeedsNoTensorCores) {  // a card of before 8.0 has none for bf16
   gpu::emulator::stand_in().cards[0].major = 7;
   gpu::emulator::stand_in().cards[0].minor = 5;

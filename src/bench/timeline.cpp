@@ -54,6 +54,11 @@ std::vector<double> Timeline::measure(const Workload& workload, const TimingOpti
   return seconds;
 }
 
+std::vector<engine::KernelTime> Timeline::time_kernels(const Workload& workload, std::size_t repetitions) {
+  sessions_.front().rewind(workload.depth);
+  return sessions_.front().time_kernels(repetitions);
+}
+
 double Timeline::run(const Workload& workload, std::size_t tokens, bool require_finite,
                      const std::function<void(std::size_t done)>& progress) {
   engine::Session& session = sessions_.front();

@@ -28,6 +28,8 @@ class Timeline {
   /// Seconds of each repetition: the forward calls alone. Tokens are random, the same in every run of the
   /// program. Throws Error(failed) if a logit outside the timed calls is not finite.
   std::vector<double> measure(const Workload& workload, const TimingOptions& options);
+  /// Each kernel of the first step behind a decode workload's depth, after measure() has been there.
+  std::vector<engine::KernelTime> time_kernels(const Workload& workload, std::size_t repetitions);
 
  private:
   double run(const Workload& workload, std::size_t tokens, bool require_finite,

@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <fstream>
+#include <functional>
+#include <map>
 #include <memory>
 
 #include "base/atomic_file.h"
@@ -22,10 +24,18 @@ struct BenchOptions {
   BenchGrid grid;
   std::vector<std::size_t> prompts = {512}, generations = {128}, depths = {0}, sequences = {1};
   std::size_t repetitions = 5;
-  bool no_warm_up = false, roofline = true, json = false;
-  std::string output = "md";
+  bool no_warm_up = false, roofline = true, kernels = false, json = false;
+  std::string output = "md", output_err = "none";
   std::optional<std::string> plot;
 };
+
+/// Whether the processor's roofline bounds a backend; of "auto" it is known once it is made.
+bool on_processor(std::string_view backend) { return backend == "cpu" || backend == "reference"; }
+
+/// Whether --kernels shows those of its steps.
+bool has_kernels(const bench::Workload& workload) {
+  return workload.kind == bench::Workload::Kind::decode && workload.sequences == 1;
+}
 
 /// Throws Error(usage) unless every workload fits into the model's context.
 void check_positions(const std::vector<bench::Workload>& all, const OpenModel& model) {
@@ -35,6 +45,22 @@ void check_positions(const std::vector<bench::Workload>& all, const OpenModel& m
       fail(ExitCode::usage, "{}: more positions than the {} that {} takes: lower -p, -n or -d",
            workload.name(), most, model.name());
     }
+  }
+}
+
+/// Throws Error(usage) unless --kernels has something to time, and somewhere to show it.
+void check_kernels(const BenchOptions& options, const std::vector<ComputeOptions>& all,
+                   const std::vector<bench::Workload>& workloads) {
+  if (!options.kernels) return;
+  if (std::none_of(workloads.begin(), workloads.end(), has_kernels)) {
+    fail(ExitCode::usage, "--kernels: it is for decoding one sequence, and -n and -np ask for no such test");
+  }
+  if (options.output == "csv" || options.output_err == "csv") {
+    fail(ExitCode::usage, "--kernels: csv has no room for them: use md, json or jsonl");
+  }
+  for (const ComputeOptions& compute : all) {
+    if (!on_processor(compute.backend)) continue;
+    fail(ExitCode::usage, "--kernels: not for backend {}, only for cuda and cuda-emulated", compute.backend);
   }
 }
 
@@ -58,9 +84,6 @@ void check_combinations(const std::vector<ComputeOptions>& all, const BenchGrid&
 std::size_t threads_of(const ComputeOptions& compute) {
   return compute.threads == 0 ? available_processors() : compute.threads;
 }
-
-/// Whether the processor's roofline bounds a backend; of "auto" it is known once it is made.
-bool on_processor(std::string_view backend) { return backend == "cpu" || backend == "reference"; }
 
 std::vector<bench::Roofline> rooflines(const std::vector<ComputeOptions>& all, const Progress& progress) {
   std::vector<bench::Roofline> found;
@@ -144,6 +167,7 @@ class Bench {
         progress_(options.common.quiet) {
     if (workloads_.empty()) fail(ExitCode::usage, "nothing to measure: -p and -n are both 0");
     check_positions(workloads_, model);
+    check_kernels(options, all_, workloads_);
     check_combinations(all_, options.grid, model);
     if (options.plot) AtomicFile::check(*options.plot);
     std::stable_sort(workloads_.begin(), workloads_.end(),
@@ -159,8 +183,13 @@ class Bench {
     }
     if (options_.roofline) run_.rooflines = rooflines(all_, progress_.callback());
     const model::Weights stored = load_weights(model_, all_.front(), hooks_, progress_);
-    writer_ = make_bench_writer(options_.json ? "json" : options_.output);
-    writer_->begin(run_);
+    writers_.push_back(make_bench_writer(options_.json ? "json" : options_.output, [](std::string_view text) {
+      print(text);
+      flush();
+    }));
+    if (options_.output_err != "none")
+      writers_.push_back(make_bench_writer(options_.output_err, print_aside));
+    for (const auto& writer : writers_) writer->begin(run_);
     std::optional<std::string> dtype;
     model::Weights weights;
     for (const ComputeOptions& compute : all_) {
@@ -174,7 +203,7 @@ class Bench {
   }
 
   void end(bool complete) {
-    if (writer_) writer_->end(complete);
+    for (const auto& writer : writers_) writer->end(complete);
     if (options_.plot && !rows_.empty()) {
       AtomicFile file(*options_.plot);
       file.write(bench_plot(run_, rows_));
@@ -189,6 +218,10 @@ class Bench {
     std::size_t context = 0;
     for (const bench::Workload& workload : workloads_) context = std::max(context, workload.positions());
     bench::Timeline timeline(*backend, context);
+    if (options_.roofline) row.copy_rate = copy_rate(*backend);
+    if (options_.kernels && on_processor(row.backend) && !model_.quiet) {
+      notice(fmt::format("--kernels: backend {} has none", row.backend));
+    }
     for (const bench::Workload& workload : workloads_) {
       const Progress report = progress_.callback();
       const std::string stage =
@@ -207,10 +240,26 @@ class Bench {
           row.limit = bench::limit(row.cost, roofline, used.arithmetic, used.products);
         }
       }
+      // Of a card no more than its memory is measured, which is what bounds decoding.
+      if (row.copy_rate && workload.kind == bench::Workload::Kind::decode) {
+        row.limit = bench::Limit{row.cost.bytes / *row.copy_rate, bench::Bound::memory};
+      }
+      row.kernels.clear();
+      if (options_.kernels && has_kernels(workload)) {
+        row.kernels = timeline.time_kernels(workload, options_.repetitions);
+      }
       progress_.erase();
       rows_.push_back(row);
-      writer_->row(row);
+      for (const auto& writer : writers_) writer->row(row);
     }
+  }
+
+  /// Measured for the first combination that a backend has.
+  std::optional<double> copy_rate(const engine::Backend& backend) {
+    const auto known = copy_rates_.find(backend.name());
+    const double rate = known != copy_rates_.end() ? known->second : backend.copy_rate();
+    copy_rates_.emplace(backend.name(), rate);
+    return rate > 0 ? std::optional(rate) : std::nullopt;
   }
 
   const BenchOptions& options_;
@@ -220,8 +269,9 @@ class Bench {
   std::vector<bench::Workload> workloads_;
   ProgressBar progress_;
   BenchRun run_;
-  std::unique_ptr<BenchWriter> writer_;
+  std::vector<std::unique_ptr<BenchWriter>> writers_;  // standard output's first
   std::vector<BenchRow> rows_;
+  std::map<std::string, double, std::less<>> copy_rates_;  // by backend; 0: none
 };
 
 ExitCode run_bench(const BenchOptions& options, const Hooks& hooks) {
@@ -244,20 +294,22 @@ void add_bench(CommandLine& line) {
   auto options = std::make_shared<BenchOptions>();
   CLI::App& command = *line.app.add_subcommand("bench", "How fast a model runs, and what limits it");
   command.footer(
-      "A row is one test, as llama-bench names it: pp512 is a prompt of 512 tokens, tg128 are 128 tokens one "
-      "after\n"
-      "another, tg128x8 the same of 8 sequences at once, @d2048 is behind 2048 tokens that are not timed. "
-      "Nothing but forward calls is timed. MB/t, "
-      "GB/s and\n"
-      "GFLOP/s are what a token needs at the least; limit is the median's share of what memory and "
-      "arithmetic allow,\n"
-      "as measured before the rows. Flags with several values make every combination.\n\n"
+      "A row is one test, as llama-bench names it: pp512 is a prompt of 512 tokens, tg128 are 128 tokens "
+      "one\n"
+      "after another, tg128x8 the same of 8 sequences at once, @d2048 is behind 2048 tokens that are not "
+      "timed.\n"
+      "Nothing but forward calls is timed. MB/t, GB/s and GFLOP/s are what a token needs at the least; limit "
+      "is\n"
+      "the median's share of what memory and arithmetic allow, as measured in the same run; of a CUDA card "
+      "that\n"
+      "is what its memory copies, and only of decoding. Flags with several values make every combination.\n\n"
       "Examples:\n"
       "  fs bench --model synthetic:qwen3-0.6b\n"
       "  fs bench -m synthetic:qwen3-0.6b --dtype bf16,q8_0,int4 -t 1,2 -d 0,2048\n"
       "  fs bench -m synthetic:qwen3-0.6b -p 0 -d 0,1024,4096 --plot decode.svg\n"
       "  fs bench -m synthetic:qwen3-0.6b -p 0 -np 1,4,8\n"
-      "  fs bench --output jsonl > bench.jsonl\n");
+      "  fs bench -m synthetic:qwen3-0.6b -p 0 --backend cuda --kernels\n"
+      "  fs bench -o jsonl -oe md > bench.jsonl\n");
   constexpr std::size_t any = std::numeric_limits<std::uint32_t>::max();
   add_counts(command, "-p,--n-prompt", options->prompts, 0, any,
              "Tokens of a prompt; 0: no such test. Default: 512");
@@ -276,8 +328,14 @@ void add_bench(CommandLine& line) {
   CLI::Option* off = command.add_flag(
       "--no-roofline", [options](std::int64_t) { options->roofline = false; }, "Do not");
   on->excludes(off);
+  command.add_flag("--kernels", options->kernels, "Also time each kernel of a decode step by itself (cuda)");
   CLI::Option* output =
       add_choice(command, "-o,--output", options->output, bench_formats, "How rows are printed");
+  std::vector<std::string> formats_err = bench_formats;
+  formats_err.insert(formats_err.begin(), "none");
+  add_choice(command, "--output-err", options->output_err, formats_err,
+             "The same on standard error as well, also -oe");
+  add_choice(command, "--oe", options->output_err, formats_err, "-oe (flags.h)")->group("");
   command.add_flag("--json", options->json, "One JSON object, as --output json")->excludes(output);
   add_file(command, "--plot", options->plot, "Also draw tokens a second against depth, as SVG");
   add_common(command, options->common);

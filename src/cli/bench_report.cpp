@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "cli/json_output.h"
-#include "cli/terminal.h"
 #include "cli/version.h"
 
 namespace fs::cli {
@@ -48,24 +46,22 @@ std::string roofline_text(const bench::Roofline& roofline) {
 /// A Markdown table, in columns for the eye as well: a row is at most 120 characters unless flags are varied.
 class Table final : public BenchWriter {
  public:
+  explicit Table(Sink sink) : sink_(std::move(sink)) {}
   void begin(const BenchRun& run) override {
     model_ = short_name(run.model, 12);
     varied_ = run.varied;
-    print(fmt::format("{} · {} · {}\n", build_text(), run.cpu, run.model));
-    for (const bench::Roofline& roofline : run.rooflines) print(roofline_text(roofline) + "\n");
-    print("\n");
+    std::string head = fmt::format("{} · {} · {}\n", build_text(), run.cpu, run.model);
+    for (const bench::Roofline& roofline : run.rooflines) head += roofline_text(roofline) + "\n";
     std::vector<std::string> titles = {"model", "dtype", "backend"};
     titles.insert(titles.end(), varied_.begin(), varied_.end());
     for (const char* title : {"threads", "test", "t/s", "median", "MB/t", "GB/s", "GFLOP/s", "limit"}) {
       titles.emplace_back(title);
     }
-    line(titles);
     std::string rule = "|";
     for (std::size_t i = 0; i < titles.size(); ++i) {
       rule += fmt::format("{:-<{}}{}|", "", width(i) + 1, is_text(i) ? "-" : ":");
     }
-    print(rule + "\n");
-    flush();
+    sink_(head + "\n" + line(titles) + rule + "\n");
   }
 
   void row(const BenchRow& row) override {
@@ -85,11 +81,15 @@ class Table final : public BenchWriter {
     cells.push_back(rate_text(row.flops_per_second() / 1e9));
     const auto share = row.limit_share();
     cells.push_back(share ? fmt::format("{:.0f} %", 100 * *share) : "-");
-    line(cells);
-    flush();
+    sink_(line(cells));
+    if (row.copy_rate && rates_.find(row.backend + ": ") == std::string::npos) {
+      rates_ += fmt::format("\n{}: memory copies {:.1f} GB/s, what is read and what is written counted\n",
+                            row.backend, *row.copy_rate / 1e9);
+    }
+    if (!row.kernels.empty()) kernels_ += "\n" + kernel_table(row);
   }
 
-  void end(bool) override {}
+  void end(bool) override { sink_(rates_ + kernels_); }
 
  private:
   bool is_text(std::size_t column) const {
@@ -101,17 +101,19 @@ class Table final : public BenchWriter {
     if (column < 3) return before[column];
     return column < 3 + varied_.size() ? 8 : after[column - 3 - varied_.size()];
   }
-  void line(const std::vector<std::string>& cells) const {
+  std::string line(const std::vector<std::string>& cells) const {
     std::string text = "|";
     for (std::size_t i = 0; i < cells.size(); ++i) {
       text += is_text(i) ? fmt::format(" {:<{}} |", cells[i], width(i))
                          : fmt::format(" {:>{}} |", cells[i], width(i));
     }
-    print(text + "\n");
+    return text + "\n";
   }
 
+  Sink sink_;
   std::string model_;
   std::vector<std::string> varied_;
+  std::string rates_, kernels_;  // lines and tables that follow the rows
 };
 
 Json as_json(const bench::Roofline& roofline) {
@@ -155,11 +157,14 @@ Json as_json(const BenchRow& row) {
   json["limit_share"] = share ? Json(*share) : Json();
   json["limited_by"] = row.limit ? Json(row.limit->bound == Bound::memory ? "memory" : "arithmetic") : Json();
   json["samples_ts"] = row.samples;
+  json["copy_bytes_per_second"] = row.copy_rate ? Json(*row.copy_rate) : Json();
+  if (!row.kernels.empty()) json["kernels"] = kernels_json(row);
   return json;
 }
 
 class JsonWriter final : public BenchWriter {
  public:
+  explicit JsonWriter(Sink sink) : sink_(std::move(sink)) {}
   void begin(const BenchRun& run) override {
     document_ = head_json(run);
     document_["rooflines"] = Json::array();
@@ -169,11 +174,11 @@ class JsonWriter final : public BenchWriter {
   void row(const BenchRow& row) override { document_["results"].push_back(as_json(row)); }
   void end(bool complete) override {
     document_["complete"] = complete;
-    print_json(document_);
-    flush();
+    sink_(json_line(document_));
   }
 
  private:
+  Sink sink_;
   Json document_;
 };
 
@@ -190,14 +195,13 @@ Json whole_row(const BenchRun& run, const BenchRow& row) {
 
 class JsonLines final : public BenchWriter {
  public:
+  explicit JsonLines(Sink sink) : sink_(std::move(sink)) {}
   void begin(const BenchRun& run) override { run_ = run; }
-  void row(const BenchRow& row) override {
-    print_json(whole_row(run_, row));
-    flush();
-  }
+  void row(const BenchRow& row) override { sink_(json_line(whole_row(run_, row))); }
   void end(bool) override {}
 
  private:
+  Sink sink_;
   BenchRun run_;
 };
 
@@ -205,6 +209,7 @@ class JsonLines final : public BenchWriter {
 /// columns of their own.
 class Csv final : public BenchWriter {
  public:
+  explicit Csv(Sink sink) : sink_(std::move(sink)) {}
   void begin(const BenchRun& run) override { run_ = run; }
   void row(const BenchRow& row) override {
     Json flat;
@@ -221,9 +226,8 @@ class Csv final : public BenchWriter {
         if (peak["arithmetic"] == arithmetic) cell = peak["operations_per_second"];
       }
     }
-    if (first_) write(flat, [](const std::string& key, const Json&) { return key; });
-    first_ = false;
-    write(flat, [](const std::string&, const Json& value) {
+    const std::string titles = line(flat, [](const std::string& key, const Json&) { return key; });
+    const std::string values = line(flat, [](const std::string&, const Json& value) {
       if (value.is_null()) return std::string();
       if (value.is_string()) return value.get<std::string>();
       if (!value.is_array()) return value.dump();
@@ -231,16 +235,18 @@ class Csv final : public BenchWriter {
       for (const Json& item : value) list += (list.empty() ? "" : " ") + item.dump();
       return list;
     });
-    flush();
+    sink_(first_ ? titles + values : values);
+    first_ = false;
   }
   void end(bool) override {}
 
  private:
   template <class Text>
-  void write(const Json& row, const Text& text) const {
-    std::string line;
-    for (const auto& [key, value] : row.items()) line += (line.empty() ? "" : ",") + quoted(text(key, value));
-    print(line + "\n");
+  static std::string line(const Json& row, const Text& text) {
+    std::string cells;
+    for (const auto& [key, value] : row.items())
+      cells += (cells.empty() ? "" : ",") + quoted(text(key, value));
+    return cells + "\n";
   }
   static std::string quoted(const std::string& cell) {
     if (cell.find_first_of(",\"\n\r") == std::string::npos) return cell;
@@ -249,6 +255,7 @@ class Csv final : public BenchWriter {
     return escaped + "\"";
   }
 
+  Sink sink_;
   BenchRun run_;
   bool first_ = true;
 };
@@ -273,11 +280,11 @@ std::string rate_text(double rate) {
                           : fmt::format("{:.2f}", rate);
 }
 
-std::unique_ptr<BenchWriter> make_bench_writer(const std::string& format) {
-  if (format == "csv") return std::make_unique<Csv>();
-  if (format == "json") return std::make_unique<JsonWriter>();
-  if (format == "jsonl") return std::make_unique<JsonLines>();
-  return std::make_unique<Table>();
+std::unique_ptr<BenchWriter> make_bench_writer(const std::string& format, Sink sink) {
+  if (format == "csv") return std::make_unique<Csv>(std::move(sink));
+  if (format == "json") return std::make_unique<JsonWriter>(std::move(sink));
+  if (format == "jsonl") return std::make_unique<JsonLines>(std::move(sink));
+  return std::make_unique<Table>(std::move(sink));
 }
 
 }  // namespace fs::cli

@@ -1,13 +1,17 @@
 #pragma once
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "bench/roofline.h"
 #include "bench/statistics.h"
 #include "bench/workload.h"
+#include "cli/json_output.h"
+#include "engine/backend.h"
 
 /// What `fs bench` says: rows as they are measured, in one of llama-bench's formats.
 namespace fs::cli {
@@ -31,6 +35,8 @@ struct BenchRow {
   std::vector<double> samples;        ///< tokens a second, of every repetition
   bench::Cost cost;                   ///< of one repetition
   std::optional<bench::Limit> limit;  ///< nothing where no roofline was measured for this backend
+  std::optional<double> copy_rate;    ///< bytes a second of the device's memory; nothing for the processor's
+  std::vector<engine::KernelTime> kernels;  ///< of a step behind the workload's depth; with --kernels
 
   bench::Summary summary() const { return bench::summarize(samples); }
   double tokens() const { return static_cast<double>(workload.all_tokens()); }
@@ -42,7 +48,10 @@ struct BenchRow {
   std::optional<double> limit_share() const;
 };
 
-/// Prints to standard output, row by row where the format allows.
+/// Where a writer's text goes, whole lines at once.
+using Sink = std::function<void(std::string_view text)>;
+
+/// Gives a sink row by row where the format allows.
 class BenchWriter {
  public:
   virtual ~BenchWriter() = default;
@@ -53,7 +62,11 @@ class BenchWriter {
 };
 
 extern const std::vector<std::string> bench_formats;  ///< md, csv, json, jsonl
-std::unique_ptr<BenchWriter> make_bench_writer(const std::string& format);
+std::unique_ptr<BenchWriter> make_bench_writer(const std::string& format, Sink sink);
+
+/// A Markdown table of a row's kernels.
+std::string kernel_table(const BenchRow& row);
+Json kernels_json(const BenchRow& row);
 
 /// Tokens a second against depth as an SVG picture: decoding and prefill, a line for each configuration, its
 /// limit dashed.

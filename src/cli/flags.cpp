@@ -24,9 +24,15 @@ std::size_t value_in(std::string_view argument) {
   return equals == std::string_view::npos ? equals : equals + 1;
 }
 
-/// llama.cpp's -np, which CLI11 would read as -n p: it becomes --np, and -np again where it was text.
-bool is_np(std::string_view argument, std::string_view name) {
-  return argument == name || (argument.starts_with(name) && argument[name.size()] == '=');
+/// Flags of llama.cpp that CLI11 would read as -n p and -o e: -np becomes --np, and -np again where it was
+/// text. `dash`: what has been put in front, or nothing.
+bool has_two_letters(std::string_view argument, std::string_view dash) {
+  const auto is = [&](std::string_view name) {
+    return argument == name || (argument.starts_with(name) && argument[name.size()] == '=');
+  };
+  if (!argument.starts_with(dash)) return false;
+  argument.remove_prefix(dash.size());
+  return is("-np") || is("-oe");
 }
 
 }  // namespace
@@ -34,7 +40,7 @@ bool is_np(std::string_view argument, std::string_view name) {
 std::string keep_verbatim(std::string argument, bool plain) {
   if (needs_mark(argument, plain)) return verbatim_mark + argument;
   if (plain) return argument;
-  if (is_np(argument, "-np")) argument.insert(0, 1, '-');
+  if (has_two_letters(argument, "")) argument.insert(0, 1, '-');
   if (const std::size_t value = value_in(argument); value != std::string::npos) {
     argument.insert(value, 1, verbatim_mark);
   }
@@ -48,7 +54,7 @@ std::string verbatim(const std::string& kept) {
   if (const std::size_t value = value_in(text); value < text.size() && text[value] == verbatim_mark) {
     text.erase(value, 1);
   }
-  return is_np(text, "--np") ? text.substr(1) : text;
+  return has_two_letters(text, "-") ? text.substr(1) : text;
 }
 
 CLI::Option* add_text(CLI::App& command, const std::string& names, std::optional<std::string>& value,
@@ -98,7 +104,7 @@ CLI::Option* add_choice(CLI::App& command, const std::string& name, std::string&
                         std::vector<std::string> choices, const std::string& help) {
   const auto read = [&value, name, choices](const CLI::results_t& results) {
     value = verbatim(results.back());
-    check_choice(value, name, choices);
+    check_choice(value, verbatim(name), choices);  // -oe is declared as --oe
     return true;
   };
   return command.add_option(name, read, fmt::format("{}: {}", help, fmt::join(choices, ", ")))

@@ -5,10 +5,11 @@
 
 namespace fs::cli {
 
-void print_json(const Json& document) {
-  print(document.dump(-1, ' ', false, Json::error_handler_t::replace));
-  print("\n");
+std::string json_line(const Json& document) {
+  return document.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
+
+void print_json(const Json& document) { print(json_line(document)); }
 
 std::string quoted_piece(const text::Tokenizer* tokenizer, TokenId id) {
   if (tokenizer == nullptr || id >= tokenizer->size()) return "-";

@@ -12,7 +12,8 @@ namespace fs::cli {
 /// Keys stay in the order in which they were added.
 using Json = nlohmann::ordered_json;
 
-/// Prints one document on one line. What is no valid UTF-8 comes out as U+FFFD.
+/// One document on one line, with its end. What is no valid UTF-8 comes out as U+FFFD.
+std::string json_line(const Json& document);
 void print_json(const Json& document);
 
 /// The text of one token for a table: quoted, or "-" if there is no such text.

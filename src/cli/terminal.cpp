@@ -37,6 +37,12 @@ bool write_all(int fd, std::string_view text) {
   return true;
 }
 
+void write_answer(int fd, std::string_view name, std::string_view text) {
+  if (write_all(fd, text)) return;
+  if (errno == EINTR) fail(ExitCode::interrupted, "interrupted");
+  fail(ExitCode::failed, "cannot write to {}: {}", name, std::strerror(errno));
+}
+
 bool colour_on(int fd) {
   const char* no_colour = std::getenv("NO_COLOR");  // no-color.org: set and not empty
   if (no_colour != nullptr && *no_colour != '\0') return false;
@@ -135,13 +141,9 @@ void print(std::string_view text) {
   if (output_buffer().size() >= output_buffer_bytes) flush();
 }
 
-void flush() {
-  const std::string pending = std::exchange(output_buffer(), {});
-  if (!write_all(STDOUT_FILENO, pending)) {
-    if (errno == EINTR) fail(ExitCode::interrupted, "interrupted");
-    fail(ExitCode::failed, "cannot write to standard output: {}", std::strerror(errno));
-  }
-}
+void flush() { write_answer(STDOUT_FILENO, "standard output", std::exchange(output_buffer(), {})); }
+
+void print_aside(std::string_view text) { write_answer(STDERR_FILENO, "standard error", text); }
 
 void notice(std::string_view message) {
   write_all(STDERR_FILENO, fmt::format("fs: {}\n", one_line(message)));

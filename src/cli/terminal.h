@@ -24,6 +24,8 @@ bool colour_on_stdout();
 /// what is buffered.
 void print(std::string_view text);
 void flush();
+/// A second answer, on standard error, written at once. Throws Error(failed) as flush() does.
+void print_aside(std::string_view text);
 
 /// `message` in one line of bounded length. Messages and titles quote file names and other people's text:
 /// control characters in them must neither break the line nor reach the terminal.

@@ -41,6 +41,7 @@ class ChosenLaunches {
 double Cuda::copy_rate() const {
   constexpr std::size_t least = std::size_t{1} << 27, copies = 10;
   const std::size_t bytes = std::max(least, 2 * gpu::cache_bytes());
+  if (2 * bytes > gpu::free_memory()) return 0;
   const DeviceArray<unsigned char> from(bytes), to(bytes);
   gpu::clear(from.data(), bytes, stream_);
   double best = 0;

@@ -113,7 +113,7 @@ class Backend {
   // For benchmarks, of backends with a device of their own.
 
   /// Bytes a second that its memory copies, each read and written one counted as one, measured now; 0: its
-  /// memory is the host's.
+  /// memory is the host's, or has no room for a copy.
   virtual double copy_rate() const { return 0; }
   /// Times each kernel of a decode step at `position`, in the order of their first launches. Values there and
   /// behind it are undefined afterwards. Empty: there are no kernels.

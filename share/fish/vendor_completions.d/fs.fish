@@ -100,6 +100,8 @@ complete -c fs -n "__fs_in bench" -l no-warmup -d "Count the first run too"
 complete -c fs -n "__fs_in bench" -l roofline -d "Measure what the machine allows"
 complete -c fs -n "__fs_in bench" -l no-roofline -d "Do not measure what the machine allows"
 complete -c fs -n "__fs_in bench" -s o -l output -x -a "md csv json jsonl" -d "How rows are printed"
+complete -c fs -n "__fs_in bench" -l output-err -x -a "none md csv json jsonl" -d "The same on standard error as well"
+complete -c fs -n "__fs_in bench" -l kernels -d "Also time each kernel of a decode step"
 complete -c fs -n "__fs_in bench" -l plot -rF -d "Draw tokens a second against depth"
 
 # tokenize
